@@ -1,0 +1,1 @@
+"""`clifftop demo`: a seeded session, an embedded provider and the real proxy between them."""

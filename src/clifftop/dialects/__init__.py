@@ -1,0 +1,1 @@
+"""How a conversation looks on the wire: bytes to views and spans, plans to bytes."""

@@ -1,0 +1,1 @@
+"""The HTTP proxy between an agent and its provider. The only room that knows HTTP."""

@@ -1,0 +1,28 @@
+"""Shared fixtures: where the recorded data lies, how golden files are refreshed, hypothesis profiles."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
+settings.register_profile("ci", max_examples=300, derandomize=True, database=None, **COMMON)
+settings.register_profile("full", max_examples=10_000, database=None, **COMMON)
+settings.register_profile("quick", max_examples=30, database=None, **COMMON)
+settings.load_profile(os.environ.get("CLIFFTOP_HYPOTHESIS", "ci"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden/*")
+
+
+@pytest.fixture(scope="session")
+def test_data() -> Path:
+    """The folder of recorded requests and sessions that is too large to commit."""
+    folder = os.environ.get("CLIFFTOP_TEST_DATA", "")
+    if not folder or not Path(folder).is_dir():
+        pytest.skip("CLIFFTOP_TEST_DATA names no folder of recorded data")
+    return Path(folder)
