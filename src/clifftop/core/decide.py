@@ -1,0 +1,254 @@
+"""When to fall off a cliff, and which one applies now.
+
+A stream's whole memory is its last `Placement`. Everything else is found again from the history: the
+crossings of the budget are tested at each request point, in order, so that a history which arrives at
+once is cut where one watched from its start was cut. How a turn is excerpted is not decided here.
+
+Source: paper 2.3 and Algorithm 1 line 18; rungs, guard and folding are ours (docs/how-it-works.md).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from clifftop.core.block import Blocks, Placement
+from clifftop.core.cuts import Cuts
+from clifftop.core.lasting import BYTES_PER_TOKEN
+from clifftop.core.plan import Insert, Keep, Plan
+from clifftop.core.profile import DEFAULT, Profile
+from clifftop.core.sizes import DEFAULT_RATE, Size
+from clifftop.core.turns import History
+
+PAYS = 0.75
+"""A cliff must leave at most this part of the budget, so that at least a quarter is there to grow."""
+
+REPLAY_PAYS = 0.9
+"""A cliff after a refusal must save a tenth of what was refused."""
+
+HARD_BUDGETS, HARD_WINDOW = 2.0, 0.9
+BLOCK_ENVELOPE = 64
+"""Bytes of the block's item beside its text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """Under which terms prompts are sized and cut.
+
+    `budget_tokens`: B as configured; caps inside the block follow it and nothing else.
+    `rate`: tokens per byte of the outgoing prompt. `window_tokens`: the model's window, if known;
+    `answer_tokens`: the room that the answer asked for. `is_strict`: B may not be widened.
+    """
+
+    budget_tokens: int
+    profile: Profile = DEFAULT
+    rate: float = DEFAULT_RATE
+    window_tokens: int | None = None
+    answer_tokens: int = 0
+    is_strict: bool = False
+
+    @property
+    def threshold_tokens(self) -> float:
+        """B, but never more than the window less the answer's room (up to a quarter of it)."""
+        if self.window_tokens is None:
+            return self.budget_tokens
+        answer = min(self.answer_tokens, self.window_tokens / 4)
+        return min(self.budget_tokens, self.window_tokens - answer)
+
+
+class Stored(NamedTuple):
+    """A placement that was remembered, and the request point it was made at."""
+
+    point: int
+    placement: Placement
+
+
+class Decision(NamedTuple):
+    """What to send. `placement` None means the request as it is.
+
+    `point`: where the placement was made; `size_tokens`: of the outgoing prompt; `placed`: what this
+    call placed (a fold may place several), oldest first.
+    """
+
+    placement: Placement | None
+    point: int
+    size_tokens: float
+    placed: tuple[Stored, ...] = ()
+
+
+class Decider:
+    """Decides for one history under given terms. Holds measurements, no state between requests."""
+
+    def __init__(self, history: History, terms: Terms) -> None:
+        self.history = history
+        self.terms = terms
+        self.blocks = Blocks(
+            history, profile=terms.profile, budget_tokens=terms.budget_tokens
+        )
+        self._cuts: Cuts | None = None
+        self._standing: dict[Placement, Size] = {}
+
+    def decide(self, stored: Stored | None = None) -> Decision:
+        """Find the placement that applies at the end of the history.
+
+        `stored` wins over anything computed. It is untrusted: one that does not fit is ignored.
+        """
+        end = len(self.history)
+        threshold = self.terms.threshold_tokens
+        placement, point = None, 0
+        if stored is not None and self.is_usable(stored):
+            placement, point = stored.placement, stored.point
+        placed: list[Stored] = []
+        if self.size_tokens(placement, end) > threshold:
+            points = self.history.points()
+            for at in points[bisect_left(points, point + 1) :]:
+                size = self.size_tokens(placement, at)
+                if size <= threshold:
+                    continue
+                found = self._place(self._live(placement), at, size)
+                if found is not None:
+                    placement, point = found, at
+                    placed.append(Stored(at, found))
+        return Decision(placement, point, self.size_tokens(placement, end), tuple(placed))
+
+    def replay(self, refused: Decision, *, rung: int) -> Decision | None:
+        """Make a cliff at the end because the provider refused `refused` as too long.
+
+        The first rung from `rung` on that saves a tenth; None when there is none. A cliff that was
+        made for the refused request itself is made again from the same live session.
+        """
+        end = len(self.history)
+        live = self._live(refused.placement)
+        if refused.placement is not None and refused.point == end:
+            live = refused.placement.prev_cut
+        for higher in range(rung, len(self.terms.profile.rungs)):
+            found = self._candidate(live, end, higher)
+            if found is None:
+                continue
+            size = self.size_tokens(found, end)
+            if size <= REPLAY_PAYS * refused.size_tokens:
+                return Decision(found, end, size, (Stored(end, found),))
+        return None
+
+    def plan(self, placement: Placement | None) -> Plan:
+        """Turn a placement into the steps that make the outgoing items."""
+        end, head = len(self.history), self.history.head
+        if placement is None:
+            return Plan((Keep(0, end),))
+        seat = self._seat()
+        load_bearing, anchor = self._standing_items(placement.cut)
+        return Plan(
+            (
+                Keep(0, seat),
+                *Keep.runs(load_bearing),
+                Insert(self.blocks.text(placement)),
+                *Keep.runs(range(seat, head)),
+                *Keep.runs(anchor),
+                Keep(placement.cut, end),
+            )
+        )
+
+    def size_tokens(self, placement: Placement | None, point: int) -> float:
+        """Size of the outgoing prompt for items[:point], in tokens."""
+        if placement is None:
+            return (self.history.fixed + self.history.size(0, point)).tokens(self.terms.rate)
+        standing = self._standing_size(placement)
+        return self._bare_tokens(placement.cut, point) + standing.tokens(self.terms.rate)
+
+    def is_usable(self, stored: Stored) -> bool:
+        """Does a remembered placement fit this history: whole numbers, in order, at a legal cut?"""
+        history, (point, (prev_cut, cut, rung)) = self.history, stored
+        starts = history.starts
+        if not 0 <= rung < len(self.terms.profile.rungs):
+            return False
+        if not history.head <= prev_cut < cut < point <= len(history):
+            return False
+        first, turn = history.turn_at(prev_cut), history.turn_at(cut)
+        if starts[first] != prev_cut or turn >= len(starts) or starts[turn] != cut:
+            return False
+        return self.cuts.is_legal(turn)
+
+    @property
+    def cuts(self) -> Cuts:
+        """Legal cuts of the history, found at first use."""
+        if self._cuts is None:
+            self._cuts = Cuts(self.history)
+        return self._cuts
+
+    def _live(self, placement: Placement | None) -> int:
+        return placement.cut if placement else self.history.head
+
+    def _place(self, live: int, point: int, size: float) -> Placement | None:
+        """The next placement at a crossing, or None: wait until a cliff pays."""
+        profile, threshold = self.terms.profile, self.terms.threshold_tokens
+        if not profile.has_guard:
+            return self._candidate(live, point, 0)
+        last = len(profile.rungs) - 1 if not profile.has_ladder else 3
+        newest = self.history.starts[self.history.turn_at(point) - 1] if point else live
+        if newest <= live or self._bare_tokens(newest, point) > max(PAYS * size, threshold):
+            return None  # not even an empty block would pay
+        for rung in range(last + 1):
+            if (found := self._within(live, point, rung, PAYS * threshold)) is not None:
+                return found
+        if self.terms.is_strict:
+            limits = [(rung, threshold) for rung in range(last + 1)]
+        elif self._is_hard(size):
+            limits = [(rung, min(threshold, PAYS * size)) for rung in range(1, last)]
+            limits.append((last, PAYS * size))
+        else:
+            limits = [(min(1, last), PAYS * size)]
+        for rung, limit in limits:
+            if (found := self._within(live, point, rung, limit)) is not None:
+                return found
+        return None
+
+    def _is_hard(self, size: float) -> bool:
+        """Is waiting for the milder rungs over?"""
+        window = self.terms.window_tokens
+        limit = HARD_BUDGETS * self.terms.threshold_tokens
+        return size > (min(limit, HARD_WINDOW * window) if window else limit)
+
+    def _within(self, live: int, point: int, rung: int, limit: float) -> Placement | None:
+        found = self._candidate(live, point, rung)
+        if found is None or self._bare_tokens(found.cut, point) > limit:
+            return None  # too large before anything is rendered
+        return found if self.size_tokens(found, point) <= limit else None
+
+    def _candidate(self, live: int, point: int, rung: int) -> Placement | None:
+        profile = self.terms.profile
+        keep = profile.rungs[rung].keep_recent
+        cut = self.cuts.choose(live, point, keep, lookback=3 * profile.keep_recent)
+        return None if cut is None else Placement(live, cut, rung)
+
+    def _bare_tokens(self, cut: int, point: int) -> float:
+        history = self.history
+        bare = history.fixed + history.size(0, history.head) + history.size(cut, point)
+        return bare.tokens(self.terms.rate)
+
+    def _standing_size(self, placement: Placement) -> Size:
+        """What stands between head and recent: block, load-bearing turns, anchor."""
+        size = self._standing.get(placement)
+        if size is None:
+            size = Size(self.blocks.json_bytes(placement) + BLOCK_ENVELOPE, 0)
+            for indices in self._standing_items(placement.cut):
+                for index in indices:
+                    size += self.history.items[index].size
+            self._standing[placement] = size
+        return size
+
+    def _standing_items(self, cut: int) -> tuple[list[int], list[int]]:
+        budget_bytes = self.terms.budget_tokens * BYTES_PER_TOKEN
+        anchor = self.cuts.anchor(cut, budget_bytes)
+        load_bearing = self.cuts.load_bearing(cut)
+        return [index for index in load_bearing if index not in anchor], anchor
+
+    def _seat(self) -> int:
+        """Where the block goes: behind the last user item of the head.
+
+        Role `system` items may follow: providers want an assistant item after those.
+        """
+        seat = self.history.head
+        while seat and self.history.items[seat - 1].role == "system":
+            seat -= 1
+        return seat or self.history.head
