@@ -28,6 +28,9 @@ REPLAY_PAYS = 0.9
 """A cliff after a refusal must save a tenth of what was refused."""
 
 HARD_BUDGETS, HARD_WINDOW = 2.0, 0.9
+HARDEST = 3
+"""The last rung that a crossing takes; those behind it are for refusals only."""
+
 BLOCK_ENVELOPE = 64
 """Bytes of the block's item beside its text."""
 
@@ -181,23 +184,21 @@ class Decider:
 
     def _place(self, live: int, point: int, size: float) -> Placement | None:
         """The next placement at a crossing, or None: wait until a cliff pays."""
-        profile, threshold = self.terms.profile, self.terms.threshold_tokens
-        if not profile.has_guard:
+        if not self.terms.profile.has_guard:
             return self._candidate(live, point, 0)
-        last = len(profile.rungs) - 1 if not profile.has_ladder else 3
-        newest = self.history.starts[self.history.turn_at(point) - 1] if point else live
-        if newest <= live or self._bare_tokens(newest, point) > max(PAYS * size, threshold):
+        threshold = self.terms.threshold_tokens
+        most = threshold if self.terms.is_strict else PAYS * size
+        newest = self.history.starts[self.history.turn_at(point) - 1]
+        if newest <= live or self._bare_tokens(newest, point) > most:
             return None  # not even an empty block would pay
-        for rung in range(last + 1):
-            if (found := self._within(live, point, rung, PAYS * threshold)) is not None:
-                return found
+        limits = [(rung, PAYS * threshold) for rung in range(HARDEST + 1)]
         if self.terms.is_strict:
-            limits = [(rung, threshold) for rung in range(last + 1)]
+            limits += [(rung, threshold) for rung in range(HARDEST + 1)]
         elif self._is_hard(size):
-            limits = [(rung, min(threshold, PAYS * size)) for rung in range(1, last)]
-            limits.append((last, PAYS * size))
+            limits += [(rung, min(threshold, PAYS * size)) for rung in range(1, HARDEST)]
+            limits += [(HARDEST, PAYS * size)]
         else:
-            limits = [(min(1, last), PAYS * size)]
+            limits += [(1, PAYS * size)]
         for rung, limit in limits:
             if (found := self._within(live, point, rung, limit)) is not None:
                 return found

@@ -59,7 +59,7 @@ class Lasting:
                         self._end_tasks(ended_in(text), index)
                     case Call() if runs_in_background(part):
                         started[part.id] = _Task(call=part, started_at=index)
-                    case Call(arguments=arguments) if self._tasks and "stop" in part.name.lower():
+                    case Call(arguments=arguments) if self._tasks and STOPS_TASK.search(part.name):
                         self._end_tasks(frozenset(map(str, values_of(arguments))), index)
                     case Result(call_id=call_id, text=text) if call_id in started:
                         task = started.pop(call_id)
@@ -144,6 +144,7 @@ class Lasting:
 
 
 TASK_CHARS = 100
+STOPS_TASK = re.compile("stop|kill", re.IGNORECASE)
 
 
 TASK_ID = re.compile(r"\b(?:[a-z]*ID|[a-z_-]*id)\b\W{1,3}([\w-]{4,})")

@@ -6,6 +6,7 @@ A plan can be printed, compared and replayed. It knows nothing of bytes: renderi
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 from clifftop.core.turns import Call, History, Result, Thought
@@ -114,18 +115,12 @@ def _check_pairs(kept: list[int], history: History) -> None:
 
 
 def _check_system_items(plan: Plan, history: History) -> None:
-    roles = [
-        role
-        for step in plan.steps
-        for role in (
-            [history.items[i].role for i in range(step.start, step.stop)]
-            if isinstance(step, Keep)
-            else ["user"]
-        )
-    ]
-    for position, role in enumerate(roles[:-1]):
-        if role == "system" and roles[position + 1] == "user":
-            raise PlanError(f"outgoing item {position} of role system stands before a user item")
+    """Look at the seams only: what the client put next to each other is the client's."""
+    for before, after in pairwise(plan.steps):
+        if isinstance(before, Keep) and before.start < before.stop:
+            follows = "user" if isinstance(after, Insert) else history.items[after.start].role
+            if history.items[before.stop - 1].role == "system" and follows == "user":
+                raise PlanError(f"items[{before.stop - 1}] of role system would stand before a user")
 
 
 def _check_loop(plan: Plan, history: History) -> None:

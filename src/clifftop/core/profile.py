@@ -49,7 +49,8 @@ class Profile:
 
     `failure_chars`: what stays of the end of a long failed result; 0 drops it.
     `note_chars`, `pin_share`: caps on injected text and on all that outlives its window.
-    `rungs`: the ladder, mildest first. `has_guard`: wait until a cliff pays (thrash guard).
+    `has_guard`: wait until a cliff pays, with harder rungs if need be; without it, as in the paper,
+    every crossing is a cliff of rung 0. `rungs`: the ladder, mildest first.
     """
 
     name: str
@@ -63,13 +64,12 @@ class Profile:
     pin_share: float = 0.10
     signatures: Style = "tools"
     has_guard: bool = True
-    has_ladder: bool = True
     layout: Literal["lines", "reference"] = "lines"
     rungs: tuple[Rung, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         ladder = [Rung(keep_recent=self.keep_recent, caps=self.caps)]
-        if self.has_ladder:
+        if self.has_guard:
             ladder += [
                 Rung(keep_recent=1, caps=self.caps),
                 Rung(keep_recent=1, caps=LEAN),
@@ -92,7 +92,6 @@ PAPER = Profile(
     user_text="window",
     signatures="generic",
     has_guard=False,
-    has_ladder=False,
 )
 REFERENCE = Profile(
     name="reference",
@@ -102,7 +101,6 @@ REFERENCE = Profile(
     user_text="window",
     signatures="generic",
     has_guard=False,
-    has_ladder=False,
     layout="reference",
 )
 PROFILES = {profile.name: profile for profile in (DEFAULT, PAPER, REFERENCE)}
