@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from math import ceil
 from typing import NamedTuple
 
 from clifftop.core.block import Blocks, Placement
@@ -80,6 +81,18 @@ class Decision(NamedTuple):
     placed: tuple[Stored, ...] = ()
 
 
+class Shares(NamedTuple):
+    """Parts of an outgoing prompt, in tokens.
+
+    `fixed_tokens` includes the head. Below `sensible_budget_tokens` every cliff is a hard one.
+    """
+
+    fixed_tokens: float
+    block_tokens: float
+    recent_tokens: float
+    sensible_budget_tokens: int
+
+
 class Decider:
     """Decides for one history under given terms. Holds measurements, no state between requests."""
 
@@ -134,20 +147,46 @@ class Decider:
                 return Decision(found, end, size, (Stored(end, found),))
         return None
 
+    def force(self) -> Decision | None:
+        """Make a first cliff at the end whether it pays or not; None when nothing can go."""
+        end = len(self.history)
+        for rung in range(len(self.terms.profile.rungs)):
+            found = self._candidate(self.history.head, end, rung)
+            if found is not None:
+                return Decision(found, end, self.size_tokens(found, end), (Stored(end, found),))
+        return None
+
+    @property
+    def full_tokens(self) -> float:
+        """Size of the request as the client sent it, in tokens."""
+        return self.size_tokens(None, len(self.history))
+
+    def shares(self, decision: Decision) -> Shares:
+        """Say what an outgoing prompt consists of, for people who are over their budget."""
+        history, rate = self.history, self.terms.rate
+        fixed = (history.fixed + history.size(0, history.head)).tokens(rate)
+        block = 0.0
+        if decision.placement is not None:
+            block = self._standing_size(decision.placement).tokens(rate)
+        return Shares(
+            fixed_tokens=fixed,
+            block_tokens=block,
+            recent_tokens=decision.size_tokens - fixed - block,
+            sensible_budget_tokens=ceil(2 * fixed / 1_000) * 1_000,
+        )
+
     def plan(self, placement: Placement | None) -> Plan:
         """Turn a placement into the steps that make the outgoing items."""
         end, head = len(self.history), self.history.head
         if placement is None:
             return Plan((Keep(0, end),))
         seat = self._seat()
-        load_bearing, anchor = self._standing_items(placement.cut)
         return Plan(
             (
                 Keep(0, seat),
-                *Keep.runs(load_bearing),
                 Insert(self.blocks.text(placement)),
                 *Keep.runs(range(seat, head)),
-                *Keep.runs(anchor),
+                *Keep.runs(self._standing_items(placement.cut)),
                 Keep(placement.cut, end),
             )
         )
@@ -184,12 +223,14 @@ class Decider:
 
     def _place(self, live: int, point: int, size: float) -> Placement | None:
         """The next placement at a crossing, or None: wait until a cliff pays."""
+        newest_turn = self.history.turn_at(point) - 1
+        if newest_turn < 0 or self.history.starts[newest_turn] <= live:
+            return None
         if not self.terms.profile.has_guard:
             return self._candidate(live, point, 0)
         threshold = self.terms.threshold_tokens
         most = threshold if self.terms.is_strict else PAYS * size
-        newest = self.history.starts[self.history.turn_at(point) - 1]
-        if newest <= live or self._bare_tokens(newest, point) > most:
+        if self._bare_tokens(self.history.starts[newest_turn], point) > most:
             return None  # not even an empty block would pay
         limits = [(rung, PAYS * threshold) for rung in range(HARDEST + 1)]
         if self.terms.is_strict:
@@ -228,21 +269,17 @@ class Decider:
         return bare.tokens(self.terms.rate)
 
     def _standing_size(self, placement: Placement) -> Size:
-        """What stands between head and recent: block, load-bearing turns, anchor."""
+        """What stands between head and newest turns: the block, and older turns kept whole."""
         size = self._standing.get(placement)
         if size is None:
             size = Size(self.blocks.json_bytes(placement) + BLOCK_ENVELOPE, 0)
-            for indices in self._standing_items(placement.cut):
-                for index in indices:
-                    size += self.history.items[index].size
+            for index in self._standing_items(placement.cut):
+                size += self.history.items[index].size
             self._standing[placement] = size
         return size
 
-    def _standing_items(self, cut: int) -> tuple[list[int], list[int]]:
-        budget_bytes = self.terms.budget_tokens * BYTES_PER_TOKEN
-        anchor = self.cuts.anchor(cut, budget_bytes)
-        load_bearing = self.cuts.load_bearing(cut)
-        return [index for index in load_bearing if index not in anchor], anchor
+    def _standing_items(self, cut: int) -> list[int]:
+        return self.cuts.standing(cut, self.terms.budget_tokens * BYTES_PER_TOKEN)
 
     def _seat(self) -> int:
         """Where the block goes: behind the last user item of the head.

@@ -84,9 +84,8 @@ def check(plan: Plan, history: History) -> None:
 
 
 def _check_order(plan: Plan, kept: list[int], history: History) -> None:
-    head = [index for index in kept if index < history.head]
-    if head != list(range(history.head)):
-        raise PlanError(f"the head of {history.head} items must be kept whole and in order")
+    if kept[: history.head] != list(range(history.head)):
+        raise PlanError(f"the head of {history.head} items must be kept whole, in order and first")
     tail = plan.steps[-1]
     if not isinstance(tail, Keep) or tail.stop != len(history) or tail.start >= tail.stop:
         raise PlanError("the newest turns must come last")
