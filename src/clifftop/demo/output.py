@@ -25,8 +25,8 @@ def pytest_verbose(random: Random, module: str, names: list[str]) -> str:
     ]
     cases = [(name, k) for name in names for k in (0, 1)]
     for i, (name, k) in enumerate(cases, 1):
-        case = f"tests/test_{module}.py::test_{name}_nights[{k + 1}-{random.randrange(100, 9_999) / 10}]"
-        head.append(f"{case} PASSED [{100 * i // len(cases):>3}%]")
+        case = f"{name}_nights[{k + 1}-{random.randrange(100, 9_999) / 10}]"
+        head.append(f"tests/test_{module}.py::test_{case} PASSED [{100 * i // len(cases):>3}%]")
     seconds = random.randrange(40, 900) / 100
     head.append(
         f"\n============================== {len(cases)} passed in {seconds:.2f}s "
