@@ -156,13 +156,12 @@ class Chart:
             line = Text(no_wrap=True, overflow="crop")
             label = _short(self.budget_tokens) if is_budget else ""
             line.append(f"{label:>{_LABEL_CHARS - 1}} {glyphs.tick if is_budget else glyphs.axis}")
+            row_glyphs = ""
             for point in buckets:
                 level = 0.0 if point is None else point.prompt_tokens / top * _ROWS - row
                 glyph = glyphs.levels[max(0, min(8, round(level * 8)))]
-                if glyph == " " and is_budget:
-                    line.append(glyphs.budget, style="yellow")
-                else:
-                    line.append(glyph, style="cyan")
+                row_glyphs += glyphs.budget if glyph == " " and is_budget else glyph
+            line.append(row_glyphs, style="yellow" if is_budget else "cyan")
             yield line
         zero = f"{'0':>{_LABEL_CHARS - 1}}"
         yield Text(f"{zero} {glyphs.corner}{glyphs.line * columns}", no_wrap=True)
