@@ -65,7 +65,7 @@ def test_cliffs_are_where_the_history_does_not_go_on(
 def test_without_a_cliff_only_the_bound_breaks(straight: Recording) -> None:
     promises = {promise.name: promise for promise in check(straight)}
     assert broken(promises) == {"bounded"}
-    assert promises["bounded"].detail == "311,825 tokens at the peak, 49,500 allowed"
+    assert promises["bounded"].detail == "request 21: 50,980 tokens, 49,500 allowed"
 
 
 def test_untouched_breaks_when_bytes_differ_before_the_first_cliff(cliffed: Recording) -> None:
@@ -90,8 +90,9 @@ def test_verbatim_breaks_when_a_kept_result_is_changed(cliffed: Recording) -> No
 
 def test_verbatim_breaks_when_a_thought_in_the_middle_is_changed(cliffed: Recording) -> None:
     def change(body: Body) -> None:
-        thoughts = [m for m in body["messages"] if m["content"][0]["type"] == "thinking"]
-        thoughts[-2]["content"][0]["thinking"] += " "
+        said = [m["content"] for m in body["messages"] if m["role"] == "assistant"]
+        thoughts = [content[0] for content in said if content[0]["type"] == "thinking"]
+        thoughts[-2]["thinking"] += " "
 
     assert "verbatim" in broken(damage(cliffed, 64, change))
 
@@ -153,6 +154,17 @@ def test_bounded_breaks_over_the_slack(cliffed: Recording) -> None:
     usage = dataclasses.replace(received[70].usage, input_tokens=BUDGET_TOKENS)
     received[70] = dataclasses.replace(received[70], usage=usage)
     assert [p.name for p in check(cliffed, received) if not p.holds] == ["bounded"]
+
+
+def test_bounded_allows_what_head_and_newest_turn_need(straight: Recording) -> None:
+    for count, holds in ((1, True), (20, False)):
+        promises = verify(
+            session=straight.session,
+            calls=straight.calls[:count],
+            received=straight.received[:count],
+            budget_tokens=1_000,
+        )
+        assert [promise.holds for promise in promises if promise.name == "bounded"] == [holds]
 
 
 def test_nobody_forgotten_breaks_when_a_directive_is_gone(cliffed: Recording) -> None:

@@ -28,6 +28,10 @@ from clifftop.demo.session import Session
 MAX_MARKERS = 4
 BUDGET_SLACK = 0.10
 """The proxy counts bytes, and moves its rate only when the provider's count differs by a tenth."""
+BLOCK_SHARE = 0.10
+FLOOR_SHARE = 0.75
+"""A cliff lands at this share of the budget; the budget widens where head, a block of a tenth of
+it and the newest turn do not fit in (promise 8)."""
 LEAST_DROP = 0.20
 """Share of the budget that a cliff must free: a quarter (promise 8), less the slack of its rate."""
 
@@ -46,13 +50,14 @@ class Outgoing:
     """One received request, digested.
 
     `items[i]`: digest of message i without cache markers; `sizes[i]`: its bytes in the prompt.
-    `fixed`: digest of the system prompt and the tools.
+    `fixed`, `fixed_size`: digest and bytes of the system prompt and the tools.
     """
 
     received: Received
     items: tuple[bytes, ...]
     sizes: tuple[int, ...]
     fixed: bytes
+    fixed_size: int
     markers: int
 
     @property
@@ -70,11 +75,13 @@ def read_outgoing(received: Received) -> Outgoing:
     """Digest one received request."""
     body = msgspec.json.decode(received.body)
     items = [normal_message(message) for message in body["messages"]]
+    fixed = read_prompt({**body, "messages": []}).data
     return Outgoing(
         received=received,
         items=tuple(sha256(item).digest() for item in items),
         sizes=tuple(map(len, items)),
-        fixed=sha256(read_prompt({**body, "messages": []}).data).digest(),
+        fixed=sha256(fixed).digest(),
+        fixed_size=len(fixed),
         markers=count_markers(body),
     )
 
@@ -94,7 +101,7 @@ def verify(
     opening = len(session.head)
     cliffs = find_cliffs(outgoing)
     first = cliffs[0] if cliffs else len(outgoing)
-    limit = round(budget_tokens * (1 + BUDGET_SLACK))
+    sizes = [len(item) for item in history]
     peak = max((one.usage.prompt_tokens for one in received), default=0)
     most = max((one.markers for one in outgoing), default=0)
     return [
@@ -114,9 +121,8 @@ def verify(
         ),
         _promise(
             "cache-friendly",
-            _broken_prefixes(outgoing, [len(item) for item in history], opening, budget_tokens),
-            f"{len(outgoing) - len(cliffs)} requests extend the one before, {len(cliffs)} are "
-            "cliffs",
+            _broken_prefixes(outgoing, sizes, opening, budget_tokens),
+            f"{len(cliffs)} cliffs; every other request extends the one before",
         ),
         _promise(
             "whole",
@@ -125,9 +131,8 @@ def verify(
         ),
         _promise(
             "bounded",
-            [f"{peak:,} tokens at the peak, {limit:,} allowed"] if peak > limit else [],
-            f"peak {peak:,} tokens; budget {budget_tokens:,}, {BUDGET_SLACK:.0%} slack for its "
-            "rate",
+            _unbounded(outgoing, sum(sizes[:opening]), budget_tokens),
+            f"peak {peak:,}, budget {budget_tokens:,} tokens; {BUDGET_SLACK:.0%} slack for the rate",
         ),
         _promise(
             "nobody-forgotten",
@@ -208,6 +213,18 @@ def _broken_prefixes(
             yield _breach(
                 i, f"a new prefix that frees {dropped:,} tokens; a cliff frees {least:,} or more"
             )
+
+
+def _unbounded(outgoing: list[Outgoing], head_size: int, budget_tokens: int) -> Iterator[str]:
+    """Find prompts over the budget, or over what head, block and newest turn need."""
+    for i, one in enumerate(outgoing):
+        tokens = one.received.usage.prompt_tokens
+        newest_size = sum(one.sizes[-2:]) if one.received.step else 0
+        floor = (one.fixed_size + head_size + newest_size) / BYTES_PER_TOKEN
+        floor += budget_tokens * BLOCK_SHARE
+        limit = round(max(budget_tokens, floor / FLOOR_SHARE) * (1 + BUDGET_SLACK))
+        if tokens > limit:
+            yield _breach(i, f"{tokens:,} tokens, {limit:,} allowed")
 
 
 def _unpaired(body: Json) -> Iterator[str]:
