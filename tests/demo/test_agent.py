@@ -6,7 +6,6 @@ import json
 from hashlib import sha256
 from typing import Any
 
-import aiohttp
 import msgspec
 import pytest
 
@@ -135,7 +134,7 @@ async def test_another_provider_behind_the_proxy_is_noticed(session: Session) ->
 
 async def test_nobody_listening_is_a_clear_error(session: Session) -> None:
     provider = Provider(session=session)
-    with pytest.raises(aiohttp.ClientConnectionError):
+    with pytest.raises(ClifftopError, match=r"request 1 to http://127\.0\.0\.1:9 failed"):
         await play(
             proxy_url="http://127.0.0.1:9",
             provider=provider,

@@ -53,7 +53,7 @@ async def play(
 ) -> Played:
     """Play the whole session through `proxy_url`; `on_call` hears of each call once it is answered.
 
-    *Raises* ClifftopError when a call is refused or an answer does not arrive whole.
+    *Raises* ClifftopError when a call fails or is refused, or an answer does not arrive whole.
     """
     history = _History(session=session)
     calls: list[Call] = []
@@ -61,7 +61,12 @@ async def play(
     async with aiohttp.ClientSession(timeout=timeout, headers=_headers(session)) as http:
         for number, step in enumerate(session.steps):
             body = history.body()
-            answer = await _ask(http, proxy_url, body, number)
+            try:
+                answer = await _ask(http, proxy_url, body, number)
+            except (aiohttp.ClientError, TimeoutError) as error:
+                raise ClifftopError(
+                    f"request {number + 1} to {proxy_url} failed: {type(error).__name__}: {error}"
+                ) from error
             if answer.content != step.assistant:
                 raise ClifftopError(
                     f"the answer to request {number + 1} did not arrive as it was sent"

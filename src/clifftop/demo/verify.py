@@ -132,7 +132,7 @@ def verify(
         _promise(
             "bounded",
             _unbounded(outgoing, sum(sizes[:opening]), budget_tokens),
-            f"peak {peak:,}, budget {budget_tokens:,} tokens; {BUDGET_SLACK:.0%} slack for the rate",
+            f"peak {peak:,}, budget {budget_tokens:,} tokens; {BUDGET_SLACK:.0%} slack",
         ),
         _promise(
             "nobody-forgotten",
