@@ -102,6 +102,8 @@ class Decider:
         self.blocks = Blocks(
             history, profile=terms.profile, budget_tokens=terms.budget_tokens
         )
+        self.weighed = 0
+        """Candidates weighed so far; each costs constant work beside what `blocks.work` counts."""
         self._cuts: Cuts | None = None
         self._standing: dict[Placement, Size] = {}
 
@@ -258,6 +260,7 @@ class Decider:
         return found if self.size_tokens(found, point) <= limit else None
 
     def _candidate(self, live: int, point: int, rung: int) -> Placement | None:
+        self.weighed += 1
         profile = self.terms.profile
         keep = profile.rungs[rung].keep_recent
         cut = self.cuts.choose(live, point, keep, lookback=3 * profile.keep_recent)

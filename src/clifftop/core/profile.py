@@ -41,6 +41,7 @@ class Rung:
 
 FULL = Caps(thought_chars=300, signature_chars=150, result_chars=500)  # paper 2.2
 LEAN = Caps(thought_chars=100, signature_chars=80, result_chars=None)
+WHOLE_THOUGHTS = Caps(thought_chars=1 << 31, signature_chars=150, result_chars=500)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +96,7 @@ PAPER = Profile(
 )
 REFERENCE = Profile(
     name="reference",
+    caps=WHOLE_THOUGHTS,
     failure_chars=0,
     names_holes=False,
     results_on_call_line=False,
