@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby, pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Union, get_args, get_type_hints
 
 Body = dict[str, Any]
 Block = dict[str, Any]
@@ -332,7 +332,7 @@ def check_thinking_budget(body: Body, before: Body | None) -> Iterator[str]:
     thinking = body.get("thinking") or {}
     if thinking.get("type") == "enabled":
         tokens, room = thinking.get("budget_tokens"), body.get("max_tokens")
-        most = room - 1 if isinstance(room, int) and room > 0 else float("inf")
+        most = room - 1 if type(room) is int and room > 0 else float("inf")
         if not isinstance(tokens, int) or not THINKING_TOKENS_MIN <= tokens <= most:
             yield "$.thinking.budget_tokens"
 
@@ -683,15 +683,27 @@ def sdk_type(*, streams: bool) -> Any:
 
 
 @cache
+def request_blocks() -> tuple[Any, ...]:
+    """Return the SDK's types of the blocks of a request."""
+    from anthropic.types.beta import BetaContentBlockParam
+    from typing_extensions import is_typeddict
+
+    return tuple(member for member in get_args(BetaContentBlockParam) if is_typeddict(member))
+
+
+@cache
+def request_block_type() -> Any:
+    import pydantic
+
+    union: Any = Union[request_blocks()]  # noqa: UP007
+    return pydantic.TypeAdapter(union)
+
+
+@cache
 def sdk_kinds() -> frozenset[str]:
     """Return the block kinds that the SDK has a request type for."""
-    from typing import get_args
-
-    from anthropic.types.beta import BetaContentBlockParam
-    from typing_extensions import get_type_hints, is_typeddict
-
-    members = [m for m in get_args(BetaContentBlockParam) if is_typeddict(m)]
-    return frozenset(kind for m in members for kind in get_args(get_type_hints(m)["type"]))
+    hints = (get_type_hints(block)["type"] for block in request_blocks())
+    return frozenset(kind for hint in hints for kind in get_args(hint))
 
 
 def without_gaps(body: Body) -> Body:
@@ -714,7 +726,16 @@ def without_gaps(body: Body) -> Body:
 
 
 def exhaust(value: Any) -> None:
-    """Read pydantic's lazy iterators to their ends: an unread item is an unchecked item."""
+    """Read pydantic's lazy iterators to their ends: an unread item is an unchecked item.
+
+    The SDK also lets its answer types stand for blocks. Those pass over a wrong cache marker, so a
+    block taken for one is read again as a block of a request.
+    """
+    import pydantic
+
+    if isinstance(value, pydantic.BaseModel):
+        block = value.model_dump(exclude_unset=True, by_alias=True)
+        value = request_block_type().validate_python(block)
     if isinstance(value, dict):
         value = value.values()
     elif isinstance(value, str | bytes) or not isinstance(value, Iterable):
