@@ -361,6 +361,33 @@ def test_calm_session_is_ordinary_and_legal(session: Session) -> None:
     assert all(len(text_of(r)) < 1_200 for r in results(session))
 
 
+def test_only_the_billing_line_and_grown_tools_move_between_requests(drawn: list[Session]) -> None:
+    moved = grown = 0
+    for session in drawn:
+        first, last = request(session, 0), request(session, len(session.request_ends) - 1)
+        if session.billing_moves and isinstance(session.system, list) and first != last:
+            assert first["system"][0] != last["system"][0]
+            assert first["system"][1:] == last["system"][1:]
+            moved += 1
+        else:
+            assert first.get("system") == last.get("system")
+        deferred = [
+            {t["name"] for t in body["tools"] if t.get("defer_loading")} for body in (first, last)
+        ]
+        assert deferred[0] <= deferred[1]
+        assert session.tools_grow or deferred[0] == deferred[1]
+        grown += deferred[0] < deferred[1]
+    assert min(moved, grown) >= RARE
+
+
+def test_every_branch_is_legal_at_its_end(drawn: list[Session]) -> None:
+    for session in drawn[::6]:
+        for n in range(len(session.request_ends)):
+            other = branch(session, n)
+            end = min(n + 2, len(other.request_ends) - 1)
+            assert violations(request(other, end)) == []
+
+
 def test_every_damage_is_refused() -> None:
     for break_one in strategies.DAMAGES.values():
         messages: list[Any] = [
