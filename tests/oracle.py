@@ -7,6 +7,7 @@ paper leaves open follows the column `paper` of the table of excerpts in the des
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Literal
 
 Message = dict[str, Any]
@@ -39,7 +40,7 @@ def compact(
         if message["role"] == "assistant":  # line 7
             parts += [part for b in blocks for part in said_or_done(b)]  # line 8
         elif any(b["type"] == "tool_result" for b in blocks):
-            parts += [("result", t) for b in blocks if 0 < len(t := text_of(b).strip()) <= 500]  # 9
+            parts += [part for b in blocks for part in answered(b, user_text)]  # 9, 10
         elif user_text == "window":
             parts += [("person", t) for b in blocks if (t := text_of(b)).strip()]
     return parts, recent  # line 13
@@ -53,7 +54,17 @@ def said_or_done(block: Message) -> list[Part]:
             return [("said", truncate(text, 300))]
         case {"type": "tool_use" | "server_tool_use" | "mcp_tool_use"}:
             return [("call", truncate(signature(block["name"], block["input"]), 150))]
+        case {"type": kind} if kind.endswith("tool_result"):  # a server tool's stands here too
+            return answered(block, "drop")
     return []
+
+
+def answered(block: Message, user_text: str) -> list[Part]:
+    """Lines 9 and 10; a scaffold's reminder beside results counts as a person's text."""
+    text = text_of(block)
+    if block["type"] == "text" and re.match(r"\s*(<(system-reminder|task-n)|\[Request inter)", text):
+        return [("person", text)] if user_text == "window" else []
+    return [("result", text.strip())] if 0 < len(text.strip()) <= 500 else []
 
 
 def signature(name: str, arguments: dict[str, Any]) -> str:
@@ -74,5 +85,14 @@ def blocks_of(message: Message) -> list[Message]:
 
 def text_of(block: Message) -> str:
     """Return the text of a text block or of a tool result; images and documents have none."""
-    parts = blocks_of(block) if block["type"] == "tool_result" else [block]
-    return "\n".join(b["text"] for b in parts if b["type"] == "text")
+    if not block["type"].endswith("tool_result"):
+        return block["text"] if block["type"] == "text" else ""
+    content = block.get("content") or []
+    pieces = content if isinstance(content, list) else [content]
+    encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+    silent = ("image", "document", "tool_reference")
+    return "\n".join(
+        piece if isinstance(piece, str) else piece["text"] if piece["type"] == "text" else encode(piece)
+        for piece in pieces
+        if isinstance(piece, str) or piece["type"] not in silent
+    )
