@@ -20,7 +20,7 @@ from tests.strategies import Session, request_body, sessions
 
 
 def item(role: Role, *parts: Part) -> Item:
-    return Item(role=role, parts=parts, size=Size(1, 0), key=b"")
+    return Item(role=role, parts=parts, size=Size(text_bytes=1), key=b"")
 
 
 def turn(result: Result, *more: Part) -> list[Item]:

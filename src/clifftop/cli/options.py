@@ -16,28 +16,6 @@ from clifftop.errors import SettingsError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-SUFFIXES = {"k": 1_000, "m": 1_000_000}
-LEAST_BUDGET_TOKENS = 500
-
-
-def parse_budget(text: str) -> int:
-    """Read a number of tokens: `16k`, `45K`, `200000`, `1m`.
-
-    Raises:
-        SettingsError: it is none, or too small to hold anything.
-    """
-    plain = text.strip().lower().replace("_", "").replace(",", "")
-    factor = SUFFIXES.get(plain[-1:], 1)
-    number = plain[:-1] if factor > 1 else plain
-    try:
-        tokens = int(float(number) * factor)
-    except (ValueError, OverflowError):
-        raise SettingsError(f"{text!r} is no budget; write 16k, 45K, 200000 or 1m") from None
-    if tokens < LEAST_BUDGET_TOKENS:
-        raise SettingsError(f"a budget of {text} is below {LEAST_BUDGET_TOKENS} tokens")
-    return tokens
-
-
 class Budget(click.ParamType):
     """A budget option."""
 
@@ -46,6 +24,8 @@ class Budget(click.ParamType):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> int:
+        from clifftop.proxy.settings import parse_budget
+
         if isinstance(value, int):
             return value
         try:

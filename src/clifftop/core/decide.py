@@ -104,6 +104,7 @@ class Decider:
         )
         self.weighed = 0
         """Candidates weighed so far; each costs constant work beside what `blocks.work` counts."""
+        self._head_tokens = (history.fixed + history.size(0, history.head)).tokens(terms.rate)
         self._cuts: Cuts | None = None
         self._standing: dict[Placement, Size] = {}
 
@@ -165,11 +166,9 @@ class Decider:
 
     def shares(self, decision: Decision) -> Shares:
         """Say what an outgoing prompt consists of, for people who are over their budget."""
-        history, rate = self.history, self.terms.rate
-        fixed = (history.fixed + history.size(0, history.head)).tokens(rate)
-        block = 0.0
+        fixed, block = self._head_tokens, 0.0
         if decision.placement is not None:
-            block = self._standing_size(decision.placement).tokens(rate)
+            block = self._standing_size(decision.placement).tokens(self.terms.rate)
         return Shares(
             fixed_tokens=fixed,
             block_tokens=block,
@@ -196,7 +195,7 @@ class Decider:
     def size_tokens(self, placement: Placement | None, point: int) -> float:
         """Size of the outgoing prompt for items[:point], in tokens."""
         if placement is None:
-            return (self.history.fixed + self.history.size(0, point)).tokens(self.terms.rate)
+            return self._bare_tokens(self.history.head, point)
         standing = self._standing_size(placement)
         return self._bare_tokens(placement.cut, point) + standing.tokens(self.terms.rate)
 
@@ -232,7 +231,8 @@ class Decider:
             return self._candidate(live, point, 0)
         threshold = self.terms.threshold_tokens
         most = threshold if self.terms.is_strict else PAYS * size
-        if self._bare_tokens(self.history.starts[newest_turn], point) > most:
+        least = self._bare_tokens(self.history.starts[newest_turn], point)
+        if least > most:
             return None  # not even an empty block would pay
         limits = [(rung, PAYS * threshold) for rung in range(HARDEST + 1)]
         if self.terms.is_strict:
@@ -243,6 +243,8 @@ class Decider:
         else:
             limits += [(1, PAYS * size)]
         for rung, limit in limits:
+            if limit < least:
+                continue
             if (found := self._within(live, point, rung, limit)) is not None:
                 return found
         return None
@@ -267,15 +269,14 @@ class Decider:
         return None if cut is None else Placement(live, cut, rung)
 
     def _bare_tokens(self, cut: int, point: int) -> float:
-        history = self.history
-        bare = history.fixed + history.size(0, history.head) + history.size(cut, point)
-        return bare.tokens(self.terms.rate)
+        """Size of head and items[cut:point] with nothing between."""
+        return self._head_tokens + self.history.tokens(cut, point, self.terms.rate)
 
     def _standing_size(self, placement: Placement) -> Size:
         """What stands between head and newest turns: the block, and older turns kept whole."""
         size = self._standing.get(placement)
         if size is None:
-            size = Size(self.blocks.json_bytes(placement) + BLOCK_ENVELOPE, 0)
+            size = Size(text_bytes=self.blocks.json_bytes(placement) + BLOCK_ENVELOPE)
             for index in self._standing_items(placement.cut):
                 size += self.history.items[index].size
             self._standing[placement] = size

@@ -149,9 +149,14 @@ class History:
     def size(self, start: int, stop: int) -> Size:
         """Size of items[start:stop], in constant time."""
         return Size(
-            self._bytes[stop] - self._bytes[start],
-            self._media[stop] - self._media[start],
+            text_bytes=self._bytes[stop] - self._bytes[start],
+            media_tokens=self._media[stop] - self._media[start],
         )
+
+    def tokens(self, start: int, stop: int, rate: float) -> float:
+        """Size of items[start:stop] in tokens: what `size` gives, for the hot path."""
+        text = (self._bytes[stop] - self._bytes[start]) * rate
+        return text + self._media[stop] - self._media[start]
 
     def points(self) -> list[int]:
         """Request points, oldest first; the last one is the end of this request."""

@@ -162,7 +162,7 @@ class _Reader:
         return Item(
             role=role,
             parts=parts,
-            size=Size(len(plain) + 1 - media_bytes, media_tokens),
+            size=Size(text_bytes=len(plain) + 1 - media_bytes, media_tokens=media_tokens),
             key=blake2b(plain, digest_size=16).digest(),
         )
 
@@ -275,7 +275,7 @@ def fixed_size(system: Any, tools: list[dict[str, Any]]) -> Size:
             for block in system
             if not (isinstance(block, dict) and str(block.get("text")).startswith(BILLING_LINE))
         ]
-    return Size(len(encode(unmark([system, tools]))), 0)
+    return Size(text_bytes=len(encode(unmark([system, tools]))))
 
 
 def unmark(value: Any) -> Any:
