@@ -118,6 +118,7 @@ async def serving(answer: Any) -> AsyncIterator[str]:
         auto_decompress=False,
         handler_cancellation=True,
         access_log=None,
+        max_field_size=2**17,
         shutdown_timeout=0.1,
     )
     await runner.setup()

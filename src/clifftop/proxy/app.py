@@ -209,9 +209,11 @@ class Proxy:
         refused = call.outgoing
         if refused is None or call.replays >= REPLAYS:
             return False
+        cliffs = refused.stream.cliffs
         cure = await self._guarded(call, self._harder(refused, status, body))
         if cure is None:
             return False
+        self.stats.cliffs += cure.stream.cliffs - cliffs
         call.outgoing = cure
         call.replays += 1
         self.stats.replays += 1
@@ -266,9 +268,11 @@ async def start_proxy(settings: ProxySettings, *, store: Store | None = None) ->
     Raises:
         OSError: the port is taken.
     """
-    own_store = InProcessStore() if store is None else None
+    own_store = None
+    if store is None:
+        store = own_store = InProcessStore()
     session = make_session(settings.limits)
-    proxy = Proxy(settings=settings, store=store or own_store or InProcessStore(), session=session)
+    proxy = Proxy(settings=settings, store=store, session=session)
 
     @web.middleware
     async def enter(request: web.Request, handler: Handler) -> web.StreamResponse:  # noqa: ARG001

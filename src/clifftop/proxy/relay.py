@@ -20,6 +20,10 @@ TAP_BYTES = 4 << 20
 OUR_HEADERS = ("x-clifftop-stream", "x-clifftop-cliffs", "x-clifftop-note")
 
 
+ABSENT = web.RequestKey("absent", set[str])
+"""Headers that the upstream's answer to this request does not have."""
+
+
 class Body(NamedTuple):
     """The beginning of a body. `is_whole`: nothing follows."""
 
@@ -93,7 +97,7 @@ async def relay_answer(
     headers.update(ours)
     response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=headers)
     # aiohttp fills these in where they lack; an answer is the upstream's.
-    request["absent"] = {"Date", "Server", "Content-Type"} - {name.title() for name in headers}
+    request[ABSENT] = {"Date", "Server", "Content-Type"} - {name.title() for name in headers}
     await response.prepare(request)
     piece, size = start, 0
     while True:
@@ -117,7 +121,7 @@ async def relay_answer(
 
 async def leave_absent(request: web.Request, response: web.StreamResponse) -> None:
     """Take out what aiohttp added to a relayed answer (`on_response_prepare`)."""
-    for name in request.get("absent", ()):
+    for name in request.get(ABSENT, frozenset()):
         response.headers.popall(name, None)
 
 

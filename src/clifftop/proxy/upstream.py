@@ -102,7 +102,11 @@ def request_headers(raw: Iterable[tuple[bytes, bytes]]) -> CIMultiDict[str]:
     headers = forwarded(raw)
     for name in ANEW:
         headers.popall(name, None)
-    return headers
+    # aiohttp would let `x-tag: 2` replace `X-Tag: 1`: repeated names take the first one's spelling.
+    spelling: dict[str, str] = {}
+    return CIMultiDict(
+        (spelling.setdefault(name.lower(), name), value) for name, value in headers.items()
+    )
 
 
 def make_session(limits: Limits) -> ClientSession:
