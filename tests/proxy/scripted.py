@@ -1,9 +1,9 @@
 """A scripted upstream, a client and a proxy between them, all on loopback with real sockets.
 
-    client >> request     await wire.send(body)
-    upstream << request   wire.upstream.received
-    upstream >> answer    wire.upstream.answer
-    client << answer      what send gives
+client >> request     await wire.send(body)
+upstream << request   wire.upstream.received
+upstream >> answer    wire.upstream.answer
+client << answer      what send gives
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ class Upstream:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         body = await request.content.read() if self.is_reading else b""
-        headers = [(k.decode(), v.decode("utf-8", "surrogateescape")) for k, v in request.raw_headers]
+        headers = [
+            (k.decode(), v.decode("utf-8", "surrogateescape")) for k, v in request.raw_headers
+        ]
         self.received.append(
             Received(method=request.method, target=request.raw_path, headers=headers, body=body)
         )
@@ -131,14 +133,20 @@ async def serving(answer: Any) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def wired(
-    *, store: Store | None = None, prefix: str = "", upstream: Upstream | None = None, **changes: Any
+    *,
+    store: Store | None = None,
+    prefix: str = "",
+    upstream: Upstream | None = None,
+    **changes: Any,
 ) -> AsyncIterator[Wire]:
     """Start all three; `changes` are settings."""
     upstream = upstream or Upstream()
     async with serving(upstream.handle) as upstream.url, a_client() as client:
         base = upstream.url + prefix
         given = {"anthropic_upstream": base, "openai_upstream": base, "gemini_upstream": base}
-        settings = ProxySettings(**{"port": 0, "follows_proxy_environment": False} | given | changes)
+        settings = ProxySettings(
+            **{"port": 0, "follows_proxy_environment": False} | given | changes
+        )
         proxy = await start_proxy(settings, store=store)
         try:
             yield Wire(upstream=upstream, proxy=proxy, client=client)

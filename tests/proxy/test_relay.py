@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 
 import pytest
 from aiohttp import ClientPayloadError, StreamReader, web
@@ -31,7 +32,7 @@ USAGE = {"input_tokens": 11, "cache_read_input_tokens": 400, "output_tokens": 42
 
 def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
     edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
-    return [data[start:stop] for start, stop in zip(edges, edges[1:], strict=False)]
+    return [data[start:stop] for start, stop in pairwise(edges)]
 
 
 @given(st.lists(st.integers(0, len(STREAM)), max_size=40))
@@ -60,7 +61,13 @@ def test_no_bytes_break_the_taps(stream: list[bytes]) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b'{"usage":7}', b'[{"usage":{}}]', b'{"message":{"usage":[]}}', b'{"usage":', b'{"message":1}'],
+    [
+        b'{"usage":7}',
+        b'[{"usage":{}}]',
+        b'{"message":{"usage":[]}}',
+        b'{"usage":',
+        b'{"message":1}',
+    ],
 )
 def test_odd_usage_is_no_usage(data: bytes) -> None:
     tap = EventTap()
@@ -152,11 +159,13 @@ async def test_each_piece_goes_out_before_the_next_one_comes() -> None:
         await response.write(b"\n\n")
         return response
 
-    async with wired(upstream=Upstream(answer=waiting)) as wire:
-        async with wire.client.post(wire.proxy.url + "/v1/messages", data=request_body(1)) as answer:
-            assert await answer.content.readany() == b"data: 1"  # the upstream still waits
-            go_on.set()
-            assert await answer.content.read() == b"\n\n"
+    async with (
+        wired(upstream=Upstream(answer=waiting)) as wire,
+        wire.client.post(wire.proxy.url + "/v1/messages", data=request_body(1)) as answer,
+    ):
+        assert await answer.content.readany() == b"data: 1"  # the upstream still waits
+        go_on.set()
+        assert await answer.content.read() == b"\n\n"
 
 
 async def raw_upstream(answer: bytes, *, seen: list[bytes] | None = None) -> asyncio.Server:

@@ -10,7 +10,10 @@ from collections.abc import Mapping
 import msgspec
 from aiohttp import web
 
+import clifftop
 from clifftop.proxy.upstream import UpstreamName
+
+OWN_PATHS = "/_clifftop/"
 
 KINDS = {400: "invalid_request_error", 404: "not_found_error", 426: "invalid_request_error"}
 GEMINI_KINDS = {400: "INVALID_ARGUMENT", 404: "NOT_FOUND", 426: "FAILED_PRECONDITION"}
@@ -32,6 +35,13 @@ def error_answer(
             kind = GEMINI_KINDS.get(status, "UNAVAILABLE")
             body = {"error": {"code": status, "message": message, "status": kind}}
     return json_answer(body, status=status, headers=headers)
+
+
+def own_answer(path: str) -> web.Response:
+    """Answer one of our own paths."""
+    if path == OWN_PATHS + "health":
+        return json_answer({"status": "ok", "version": clifftop.__version__})
+    return json_answer({"error": "no such path"}, status=404)
 
 
 def json_answer(

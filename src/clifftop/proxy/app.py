@@ -15,23 +15,14 @@ from aiohttp import ClientError, ClientResponse, ClientSession, web
 from aiohttp.typedefs import Handler
 from yarl import URL
 
-import clifftop
 from clifftop.dialects import get_dialect
 from clifftop.dialects.overflow import classify
 from clifftop.errors import ClifftopError, OverBudgetError
 from clifftop.memory.base import InProcessStore, Store
-from clifftop.proxy.answers import error_answer, json_answer
+from clifftop.proxy import relay
+from clifftop.proxy.answers import OWN_PATHS, error_answer, own_answer
 from clifftop.proxy.call import Call, Stats
 from clifftop.proxy.compaction import Compactor, Outgoing
-from clifftop.proxy.relay import (
-    leave_absent,
-    read_ahead,
-    read_body,
-    relay_answer,
-    sliced,
-    streamed,
-    tap_for,
-)
 from clifftop.proxy.settings import ProxySettings, environment_proxy
 from clifftop.proxy.streams import Streams
 from clifftop.proxy.upstream import (
@@ -43,7 +34,6 @@ from clifftop.proxy.upstream import (
     url_at,
 )
 
-OWN_PATHS = "/_clifftop/"
 REPLAYS = 3  # paper, Algorithm 1, line 18 leaves the number open
 
 log = logging.getLogger("clifftop.proxy")
@@ -69,7 +59,7 @@ class Proxy:
         """Answer any request: our own paths here, all others from their upstream."""
         target = Target.of(request.raw_path)
         if target.path.startswith(OWN_PATHS):
-            return self._own(target.path)
+            return own_answer(target.path)
         self.stats.requests += 1
         call = Call(
             request=request, target=target, upstream=upstream_of(target.path, request.headers)
@@ -78,11 +68,6 @@ class Proxy:
             return await self._answer(call)
         finally:
             call.log()
-
-    def _own(self, path: str) -> web.Response:
-        if path == OWN_PATHS + "health":
-            return json_answer({"status": "ok", "version": clifftop.__version__})
-        return json_answer({"error": "no such path"}, status=404)
 
     async def _answer(self, call: Call) -> web.StreamResponse:
         request = call.request
@@ -103,7 +88,7 @@ class Proxy:
         """Read the body and prepare what goes upstream; an answer only where it is refused."""
         limit_bytes = self.settings.limits.body_bytes
         try:
-            call.data, call.is_whole = await read_body(call.request.content, limit_bytes)
+            call.data, call.is_whole = await relay.read_body(call.request.content, limit_bytes)
         except (web.RequestPayloadError, ConnectionError):
             return self._refuse(call, 400, "clifftop: the request's body broke off")
         if not call.is_whole:
@@ -175,7 +160,7 @@ class Proxy:
             async with answer:
                 call.status, start = answer.status, b""
                 if answer.status >= 400 and call.outgoing is not None:
-                    start = await read_ahead(answer.content, self.settings.limits.error_bytes)
+                    start = await relay.read_ahead(answer.content, self.settings.limits.error_bytes)
                     if await self._cure(call, answer.status, start):
                         continue
                 return await self._pass_on(call, answer, start)
@@ -189,11 +174,11 @@ class Proxy:
             headers["Accept-Encoding"] = "identity"
             body = call.outgoing.body if call.outgoing is not None else call.data
             headers["Content-Length"] = str(len(body))
-            data = sliced(body) if body else None
+            data = relay.sliced(body) if body else None
         elif request.body_exists:
             if "Content-Length" in request.headers:
                 headers["Content-Length"] = request.headers["Content-Length"]
-            data = streamed(call.data or b"", request.content)
+            data = relay.streamed(call.data or b"", request.content)
         proxy = environment_proxy(str(url)) if self.settings.follows_proxy_environment else None
         return await self.session.request(
             request.method,
@@ -228,8 +213,10 @@ class Proxy:
         self, call: Call, answer: ClientResponse, start: bytes
     ) -> web.StreamResponse:
         is_read = call.outgoing is not None and answer.status == 200
-        tap = tap_for(answer.headers) if is_read else None
-        relayed = await relay_answer(call.request, answer, ours=call.ours(), start=start, tap=tap)
+        tap = relay.tap_for(answer.headers) if is_read else None
+        relayed = await relay.relay_answer(
+            call.request, answer, ours=call.ours(), start=start, tap=tap
+        )
         call.bytes_out = relayed.bytes_out
         self.stats.broken += not relayed.is_whole
         if call.outgoing is not None and tap is not None:
@@ -280,7 +267,7 @@ async def start_proxy(settings: ProxySettings, *, store: Store | None = None) ->
 
     # Routes would normalise paths; a middleware sees every request as it came. We limit bodies.
     app = web.Application(middlewares=[enter], client_max_size=0)
-    app.on_response_prepare.append(leave_absent)
+    app.on_response_prepare.append(relay.leave_absent)
     limits = settings.limits
     runner = web.AppRunner(
         app,
