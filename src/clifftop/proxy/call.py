@@ -1,0 +1,92 @@
+"""One request on its way, the counters of all, and the line that is logged of each.
+
+Logged are ids, names of ours and counts: no path, query, header or text that a client wrote.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+from clifftop.proxy.compaction import Outgoing
+from clifftop.proxy.upstream import MESSAGES, Target, UpstreamName
+
+log = logging.getLogger("clifftop.proxy")
+
+
+@dataclass(slots=True, kw_only=True)
+class Stats:
+    """Counters since the start.
+
+    `compacted`: requests sent with a block; `passed_through`: sent as they came because something
+    failed in us; `failures`: all that failed in us; `too_large`: not read for their size;
+    `refused`: by strict mode; `broken`: answers that did not reach their end.
+    """
+
+    requests: int = 0
+    compacted: int = 0
+    cliffs: int = 0
+    passed_through: int = 0
+    failures: int = 0
+    too_large: int = 0
+    over_budget: int = 0
+    refused: int = 0
+    replays: int = 0
+    upstream_errors: int = 0
+    broken: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Call:
+    """One request, and what became of it.
+
+    `data`: what was read of its body, None where nothing was; `is_whole`: nothing follows that.
+    `outgoing`: None where the client's own bytes go upstream. `status` is 0 until there is one.
+    """
+
+    request: web.Request
+    target: Target
+    upstream: UpstreamName
+    data: bytes | None = None
+    is_whole: bool = False
+    outgoing: Outgoing | None = None
+    notes: list[str] = field(default_factory=list)
+    replays: int = 0
+    bytes_out: int = 0
+    status: int = 0
+
+    def ours(self) -> dict[str, str]:
+        """Give the headers that we add to the answer."""
+        headers: dict[str, str] = {}
+        if self.outgoing is not None:
+            headers["x-clifftop-stream"] = self.outgoing.stream.id
+            headers["x-clifftop-cliffs"] = str(self.outgoing.stream.cliffs)
+        if self.notes:
+            headers["x-clifftop-note"] = "; ".join(self.notes)
+        return headers
+
+    def log(self) -> None:
+        """Log the one line of this request."""
+        facts: dict[str, object] = {
+            "upstream": self.upstream,
+            "route": "messages" if self.target.path == MESSAGES else "relay",
+            "status": self.status,
+            "bytes_read": len(self.data or b""),
+            "bytes_out": self.bytes_out,
+        }
+        if self.outgoing is not None:
+            decision, stream = self.outgoing.decision, self.outgoing.stream
+            facts |= {
+                "stream": stream.id,
+                "cliffs": stream.cliffs,
+                "placed": len(decision.placed),
+                "rung": decision.placement.rung if decision.placement else "none",
+                "bytes_sent": len(self.outgoing.body),
+                "prompt_tokens": round(decision.size_tokens),
+                "budget_tokens": self.outgoing.decider.terms.budget_tokens,
+                "replays": self.replays,
+            }
+        line = " ".join(f"{name}={value}" for name, value in facts.items())
+        log.info("request %s%s", line, f' note="{"; ".join(self.notes)}"' if self.notes else "")

@@ -1,0 +1,202 @@
+"""A scripted upstream, a client and a proxy between them, all on loopback with real sockets.
+
+client >> request     await wire.send(body)
+upstream << request   wire.upstream.received
+upstream >> answer    wire.upstream.answer
+client << answer      what send gives
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, web
+from yarl import URL
+
+from clifftop.memory.base import Store
+from clifftop.proxy.app import RunningProxy, start_proxy
+from clifftop.proxy.settings import ProxySettings
+
+USAGE = {"input_tokens": 7, "output_tokens": 5}
+GOOD = {"type": "message", "role": "assistant", "content": [], "usage": USAGE}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Received:
+    """One request as it came to the upstream."""
+
+    method: str
+    target: str
+    headers: list[tuple[str, str]]
+    body: bytes
+
+    def all(self, name: str) -> list[str]:
+        return [value for key, value in self.headers if key.lower() == name]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What came back to the client."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes
+
+    def header(self, name: str) -> str | None:
+        return next((value for key, value in self.headers if key.lower() == name), None)
+
+
+Script = Callable[[web.Request, bytes], Awaitable[web.StreamResponse]]
+
+
+async def good(request: web.Request, body: bytes) -> web.StreamResponse:
+    return web.json_response(GOOD)
+
+
+@dataclass(kw_only=True)
+class Upstream:
+    """Records raw bytes; `answer` may be changed at any time."""
+
+    answer: Script = good
+    received: list[Received] = field(default_factory=list)
+    url: str = ""
+    is_reading: bool = True
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        body = await request.content.read() if self.is_reading else b""
+        headers = [
+            (k.decode(), v.decode("utf-8", "surrogateescape")) for k, v in request.raw_headers
+        ]
+        self.received.append(
+            Received(method=request.method, target=request.raw_path, headers=headers, body=body)
+        )
+        return await self.answer(request, body)
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [received.body for received in self.received]
+
+
+@dataclass(kw_only=True)
+class Wire:
+    """Client, proxy, upstream."""
+
+    upstream: Upstream
+    proxy: RunningProxy
+    client: ClientSession
+
+    async def send(
+        self,
+        body: Any = b"",
+        *,
+        path: str = "/v1/messages",
+        method: str = "POST",
+        headers: Any = (("content-type", "application/json"), ("x-api-key", "secret-key")),
+    ) -> Answer:
+        url = URL(self.proxy.url + path, encoded=True)
+        data = body if body else None
+        async with self.client.request(
+            method, url, data=data, headers=list(headers), allow_redirects=False
+        ) as answer:
+            raw = [(k.decode(), v.decode()) for k, v in answer.raw_headers]
+            return Answer(status=answer.status, headers=raw, body=await answer.read())
+
+
+@asynccontextmanager
+async def serving(answer: Any) -> AsyncIterator[str]:
+    """Serve every request with one handler on a free port."""
+
+    @web.middleware
+    async def enter(request: web.Request, handler: Any) -> web.StreamResponse:
+        return await answer(request)
+
+    runner = web.AppRunner(
+        web.Application(middlewares=[enter], client_max_size=0),
+        auto_decompress=False,
+        handler_cancellation=True,
+        access_log=None,
+        max_field_size=2**17,
+        shutdown_timeout=0.1,
+    )
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def wired(
+    *,
+    store: Store | None = None,
+    prefix: str = "",
+    upstream: Upstream | None = None,
+    **changes: Any,
+) -> AsyncIterator[Wire]:
+    """Start all three; `changes` are settings."""
+    upstream = upstream or Upstream()
+    async with serving(upstream.handle) as upstream.url, a_client() as client:
+        base = upstream.url + prefix
+        given = {"anthropic_upstream": base, "openai_upstream": base, "gemini_upstream": base}
+        settings = ProxySettings(
+            **{"port": 0, "follows_proxy_environment": False} | given | changes
+        )
+        proxy = await start_proxy(settings, store=store)
+        try:
+            yield Wire(upstream=upstream, proxy=proxy, client=client)
+        finally:
+            await proxy.stop()
+
+
+@asynccontextmanager
+async def a_client() -> AsyncIterator[ClientSession]:
+    async with ClientSession(
+        auto_decompress=False,
+        cookie_jar=DummyCookieJar(),
+        timeout=ClientTimeout(total=None),
+        skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding"),
+    ) as client:
+        yield client
+
+
+async def raw_exchange(port: int, sent: bytes) -> bytes:
+    """Send bytes on a socket of their own and give all that comes back."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(sent)
+        await writer.drain()
+        return await reader.read()
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+def request_body(turns: int, *, result_chars: int = 4_000, **fields: Any) -> bytes:
+    """Give the body of an agent's request: a task, then calls with long results."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "Fix the failing test."}]
+    for number in range(turns):
+        call = {
+            "type": "tool_use",
+            "id": f"toolu_{number:04}",
+            "name": "Read",
+            "input": {"file_path": f"/repo/src/module_{number}.py"},
+        }
+        said = {"type": "text", "text": f"Step {number}: look at module {number}."}
+        output = f"line {number} of the file\n" * (result_chars // 20)
+        result = {"type": "tool_result", "tool_use_id": call["id"], "content": output}
+        messages.append({"role": "assistant", "content": [said, call]})
+        messages.append({"role": "user", "content": [result]})
+    body = {
+        "model": "claude-opus-5-5",
+        "max_tokens": 1_000,
+        "system": "You are a careful engineer.",
+        "tools": [{"name": "Read", "input_schema": {"type": "object"}}],
+        "messages": messages,
+    }
+    return json.dumps(body | fields).encode()
