@@ -16,6 +16,9 @@ from clifftop.demo.run import DEFAULT_BUDGET_TOKENS, DEFAULT_SEED, run_demo
 from clifftop.proxy.app import start_proxy
 from clifftop.proxy.settings import ProxySettings
 
+PAUSE_S = 0.1
+"""On a terminal the session takes some 20 s, so that its cliffs can be seen."""
+
 
 @click.command("demo")
 @click.option(
@@ -46,13 +49,15 @@ def command(
     """
     from rich.console import Console
 
+    console = Console(stderr=True)
     rules = profile_of(profile, keep_recent, signatures, user_text)
     report = asyncio.run(
         run_demo(
             seed=seed,
             budget_tokens=budget,
             start_proxy=_starter(budget, rules),
-            draw=make_drawing(Console(stderr=True)),
+            draw=make_drawing(console),
+            pause_s=PAUSE_S if console.is_terminal else 0,
         )
     )
     if as_json:

@@ -6,6 +6,7 @@ somebody between it and the provider compacts is none of its business.
 
 from __future__ import annotations
 
+import asyncio
 import io
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
@@ -49,9 +50,16 @@ class Played:
 
 
 async def play(
-    *, proxy_url: str, provider: Provider, session: Session, on_call: Callable[[Call], None]
+    *,
+    proxy_url: str,
+    provider: Provider,
+    session: Session,
+    on_call: Callable[[Call], None],
+    pause_s: float = 0,
 ) -> Played:
     """Play the whole session through `proxy_url`; `on_call` hears of each call once it is answered.
+
+    `pause_s`: rest after each call, so that people can watch.
 
     *Raises* ClifftopError when a call fails or is refused, or an answer does not arrive whole.
     """
@@ -80,6 +88,7 @@ async def play(
             )
             calls.append(call)
             on_call(call)
+            await asyncio.sleep(pause_s)
             history.add({"role": "assistant", "content": answer.content})
             if step.user is not None:
                 history.add({"role": "user", "content": step.user})

@@ -32,6 +32,7 @@ async def run_demo(
     draw: Drawing,
     seed: int = DEFAULT_SEED,
     budget_tokens: int = DEFAULT_BUDGET_TOKENS,
+    pause_s: float = 0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Any]:
     """Play a session through the proxy and give the report, ready for JSON.
@@ -49,7 +50,11 @@ async def run_demo(
             proxy_url, stop_proxy = await start_proxy(provider_url)
             try:
                 played = await play(
-                    proxy_url=proxy_url, provider=provider, session=session, on_call=watch.see
+                    proxy_url=proxy_url,
+                    provider=provider,
+                    session=session,
+                    on_call=watch.see,
+                    pause_s=pause_s,
                 )
             finally:
                 await stop_proxy()
