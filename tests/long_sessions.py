@@ -1,4 +1,4 @@
-"""Long sessions written by hand: one shape each, no randomness. For claims with a figure in them."""
+"""Long sessions written by hand: one shape each, no randomness. For claims with figures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ TASK: Message = {"role": "user", "content": "Please refactor the ingestion pipel
 
 def tool_turn(number: int, result_chars: int) -> list[Message]:
     """One call and its result."""
-    lines = (f"{number * 7919 + n * 104729:016x} line {n} of file_{number}.py" for n in range(99_999))
+    lines = (
+        f"{number * 7919 + n * 104729:016x} line {n} of file_{number}.py" for n in range(99_999)
+    )
     text = ""
     while len(text) < result_chars:
         text += next(lines) + "\n"
@@ -69,7 +71,10 @@ def session_with_directives(
             messages += tool_turn(number, chars)
             number += 1
             yield body_of(messages)
-        done = {"role": "assistant", "content": [{"type": "text", "text": f"Part {number} is done."}]}
+        done = {
+            "role": "assistant",
+            "content": [{"type": "text", "text": f"Part {number} is done."}],
+        }
         messages += [done, {"role": "user", "content": order}]
         yield body_of(messages)
         noted = {"role": "assistant", "content": [{"type": "text", "text": "Noted."}]}

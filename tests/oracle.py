@@ -62,7 +62,9 @@ def said_or_done(block: Message) -> list[Part]:
 def answered(block: Message, user_text: str) -> list[Part]:
     """Lines 9 and 10; a scaffold's reminder beside results counts as a person's text."""
     text = text_of(block)
-    if block["type"] == "text" and re.match(r"\s*(<(system-reminder|task-n)|\[Request inter)", text):
+    if block["type"] == "text" and re.match(
+        r"\s*(<(system-reminder|task-n)|\[Request inter)", text
+    ):
         return [("person", text)] if user_text == "window" else []
     return [("result", text.strip())] if 0 < len(text.strip()) <= 500 else []
 
@@ -92,7 +94,11 @@ def text_of(block: Message) -> str:
     encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
     silent = ("image", "document", "tool_reference")
     return "\n".join(
-        piece if isinstance(piece, str) else piece["text"] if piece["type"] == "text" else encode(piece)
+        piece
+        if isinstance(piece, str)
+        else piece["text"]
+        if piece["type"] == "text"
+        else encode(piece)
         for piece in pieces
         if isinstance(piece, str) or piece["type"] not in silent
     )

@@ -1,7 +1,7 @@
 """The nine promises, each as a judge of one request: what came in against what went out.
 
-`Stream` plays the proxy's part without HTTP: it remembers placements and nothing else. Judges read the
-outgoing bytes with the standard library, not with our readers, wherever that is possible.
+`Stream` plays the proxy's part without HTTP: it remembers placements and nothing else. Judges read
+the outgoing bytes with the standard library, not with our readers, wherever that is possible.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ LABELS = ("thought", "said", "call", "result", "person", "note", "task")
 MEDIA = r"(?: ?\w+ dropped)*"
 HOLE = re.compile(r"dropped \(([\d,]+) chars\)" + MEDIA)
 FAILURE = re.compile(r"failed, last [\d,]+ of [\d,]+ chars: …(.*?)" + MEDIA, re.DOTALL)
-OURS = re.compile(r"empty|(?:empty)?" + MEDIA + r"|\([\d,]+ earlier texts left out\)|[\d,]+ older .* left out")
+OURS = re.compile(
+    r"empty|(?:empty)?" + MEDIA + r"|\([\d,]+ earlier texts left out\)|[\d,]+ older .* left out"
+)
 SHORTENED = re.compile(r"(.*)… \([\d,]+ chars left out\) …(.*)", re.DOTALL)
 
 

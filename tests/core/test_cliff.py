@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from clifftop.core.cliff import Excerpt, compact, excerpts, hole, truncate
 from clifftop.core.profile import DEFAULT, PAPER, Profile
-from clifftop.core.turns import Call, Item, Note, Part, Result, Role, Said, Thought, Typed
 from clifftop.core.sizes import Size
+from clifftop.core.turns import Call, Item, Note, Part, Result, Role, Said, Thought, Typed
 from clifftop.dialects.anthropic import AnthropicMessages
 from tests import oracle
 from tests.strategies import Session, request_body, sessions

@@ -18,7 +18,6 @@ from tests.strategies import (
     directives,
     edit_head,
     filler,
-    request,
     request_body,
     sessions,
 )
@@ -58,7 +57,9 @@ def test_a_branch_back_gives_the_prompt_that_went_out_there(
     session: Session, data: st.DataObject
 ) -> None:
     stream = stream_of(session)
-    went_out = [stream.send(request_body(session, n)).outgoing for n in range(len(session.request_ends))]
+    went_out = [
+        stream.send(request_body(session, n)).outgoing for n in range(len(session.request_ends))
+    ]
     n = data.draw(st.integers(0, len(went_out) - 1))
     assert stream.send(request_body(session, n)).outgoing == went_out[n]
     other = branch(session, n)
@@ -98,7 +99,7 @@ def test_refusals_are_answered_with_smaller_valid_prompts(session: Session, firs
 
 
 class Conversation(RuleBasedStateMachine):
-    """Grow, branch, edit, lose the store, noisy rates, huge results, tools at 97 % of the budget."""
+    """Grow, branch, edit, lose the store, noisy rates, huge results, tools near the budget."""
 
     @initialize(session=sessions(longest=30))
     def begin(self, session: Session) -> None:
@@ -178,7 +179,10 @@ class Conversation(RuleBasedStateMachine):
         thought = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
         turn = [
             {"role": "assistant", "content": [*([thought] if thinks else []), call]},
-            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": key, "content": text}]},
+            {
+                "role": "user",
+                "content": [{"type": "tool_result", "tool_use_id": key, "content": text}],
+            },
         ]
         messages = [*self.session.messages[:end], *turn]
         ends = (*self.session.request_ends[: self.n + 1], len(messages))
@@ -190,11 +194,13 @@ class Conversation(RuleBasedStateMachine):
 
     @invariant()
     def memory_is_small(self) -> None:
-        assert all(len(placement) == 3 for placement in getattr(self, "stream", Stream(1)).memory.values())
+        assert all(
+            len(placement) == 3 for placement in getattr(self, "stream", Stream(1)).memory.values()
+        )
 
 
 class _Known(Stream):
-    """A stream whose fresh copy knows what it knows: for rates and refusals that moved crossings."""
+    """A stream whose fresh copy knows what it knows: where rates or refusals moved crossings."""
 
     def __new__(cls, stream: Stream) -> Stream:  # type: ignore[misc]
         return stream

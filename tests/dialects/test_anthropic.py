@@ -54,7 +54,11 @@ def result(content: Any = "ok", **more: Any) -> dict[str, Any]:
         ([result()], "user", [Result(call_id="t", text="ok")]),
         ([result([text("a"), text("b")])], "user", [Result(call_id="t", text="a\nb")]),
         ([result(is_error=True)], "user", [Result(call_id="t", text="ok", is_error=True)]),
-        ([result(), text("mind!")], "user", [Result(call_id="t", text="ok"), Result(call_id="", text="mind!")]),
+        (
+            [result(), text("mind!")],
+            "user",
+            [Result(call_id="t", text="ok"), Result(call_id="", text="mind!")],
+        ),
         (
             [result([{"type": "tool_reference", "tool_name": "Web"}])],
             "user",

@@ -57,7 +57,9 @@ def theirs(messages: list[dict[str, Any]], config: Config) -> str | None:
     head = [m for m in messages if m["role"] == "assistant"] and next(
         i for i, m in enumerate(messages) if m["role"] == "assistant"
     )
-    moved = sum(bool(DIALECT.summarize_message(m, config)) for m in messages[compacted.head_len : head])
+    moved = sum(
+        bool(DIALECT.summarize_message(m, config)) for m in messages[compacted.head_len : head]
+    )
     header, _, rest = text.partition("\n\n")
     parts = rest.split(reference.SEPARATOR)[moved:] if rest else []
     return f"{header}\n\n{reference.SEPARATOR.join(parts)}" if parts else header

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import BinaryIO
 
 import click
 
 from clifftop.cli.options import Budget, compaction_options, profile_of
 from clifftop.core.decide import Decider, Decision, Terms
-from clifftop.core.plan import Plan, check
+from clifftop.core.plan import Keep, Plan, check
 from clifftop.core.policy import DEFAULT_BUDGET_TOKENS
 from clifftop.core.turns import Call, History, Item, Result
 from clifftop.dialects import DIALECT_NAMES, get_dialect
@@ -67,7 +68,7 @@ def command(
     if shows_diff:
         click.echo(diff(request, plan))
     else:
-        click.get_binary_stream("stdout").write(request.render(plan))
+        sys.stdout.buffer.write(request.render(plan))
 
 
 def report(decider: Decider, decision: Decision) -> str:
@@ -85,9 +86,9 @@ def report(decider: Decider, decision: Decision) -> str:
         return done
     shares = decider.shares(decision)
     return (
-        f"{done}\nclifftop: still over the budget: fixed part {shares.fixed_tokens:,.0f}, newest turns "
-        f"{shares.recent_tokens:,.0f}, block {shares.block_tokens:,.0f} tokens; the smallest sensible "
-        f"budget here is {shares.sensible_budget_tokens:,}"
+        f"{done}\nclifftop: still over the budget: fixed part {shares.fixed_tokens:,.0f}, "
+        f"newest turns {shares.recent_tokens:,.0f}, block {shares.block_tokens:,.0f} tokens; "
+        f"the smallest sensible budget here is {shares.sensible_budget_tokens:,}"
     )
 
 
@@ -96,13 +97,13 @@ def diff(request: Request, plan: Plan) -> str:
     history, kept = request.history, set(plan.kept())
     lines = []
     for step in plan.steps:
-        if not hasattr(step, "text"):
-            lines += [(index, f"= {_title(history, index)}") for index in range(step.start, step.stop)]
-            continue
-        gone = [index for index in range(len(history)) if index not in kept]
-        lines += [(index, f"- {_title(history, index)}") for index in gone]
-        lines += [(-1, f"+ {text}") for text in step.text.split("\n")]
-    return "\n".join(text for _, text in lines)
+        if isinstance(step, Keep):
+            lines += [f"= {_title(history, index)}" for index in range(step.start, step.stop)]
+        else:
+            gone = (index for index in range(len(history)) if index not in kept)
+            lines += [f"- {_title(history, index)}" for index in gone]
+            lines += [f"+ {text}" for text in step.text.split("\n")]
+    return "\n".join(lines)
 
 
 def _title(history: History, index: int) -> str:

@@ -16,7 +16,8 @@ from clifftop.errors import SettingsError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-class Budget(click.ParamType):
+
+class Budget(click.ParamType[int]):
     """A budget option."""
 
     name = "tokens"

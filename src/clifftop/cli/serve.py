@@ -80,7 +80,8 @@ def command(
 ) -> None:
     """Run the proxy between an agent and its provider.
 
-    Point the agent's base URL at the address that is printed; its key passes through. Ctrl-C ends it.
+    Point the agent's base URL at the address that is printed; its key passes through. Ctrl-C ends
+    it.
     """
     settings = ProxySettings(
         host=host,

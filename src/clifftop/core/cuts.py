@@ -1,13 +1,13 @@
 """Where a history may be cut, and which older turns must come along whole.
 
-Every answer depends on the history alone, never on sizes of the moment, and providers' rules are the
-only reason for anything here. The choice *whether* to cut is `decide`'s.
+Every answer depends on the history alone, never on sizes of the moment, and providers' rules are
+the only reason for anything here. The choice *whether* to cut is `decide`'s.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 
 from clifftop.core.turns import Call, History, Other, Result
 
@@ -31,8 +31,9 @@ class Cuts:
     def choose(self, live: int, point: int, keep_recent: int, lookback: int) -> int | None:
         """Choose the cut for a cliff at a request point.
 
-        The start of the K-th newest turn of items[live:point]; where that is not legal an older turn
-        (up to `lookback` of them), then a newer one. None when there is nothing to leave behind.
+        The start of the K-th newest turn of items[live:point]; where that is not legal an older
+        turn (up to `lookback` of them), then a newer one. None when there is nothing to leave
+        behind.
         """
         history = self.history
         first, end = history.turn_at(live), history.turn_at(point)
@@ -41,7 +42,7 @@ class Cuts:
             return None
         limit = self._pending(first, end, point)
         older = range(wanted, max(first, wanted - lookback - 1), -1)
-        for turn in (*older, *range(wanted + 1, end)):
+        for turn in chain(older, range(wanted + 1, end)):
             if turn <= limit and self.is_legal(turn):
                 return history.starts[turn]
         return None
@@ -90,7 +91,9 @@ class Cuts:
         for turns in (range(first - 1, -1, -1), range(newest - 1, first, -1)):
             smallest: list[tuple[int, int]] = []
             for turn in turns:
-                if not self.history.begins_with_thought[turn] or (turn > first and self._uses(turn)):
+                if not self.history.begins_with_thought[turn] or (
+                    turn > first and self._uses(turn)
+                ):
                     continue
                 size = sum(self.history.items[i].size.text_bytes for i in self._whole(turn))
                 if size <= budget_bytes * ANCHOR_SHARE:

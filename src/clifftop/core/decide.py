@@ -1,8 +1,9 @@
 """When to fall off a cliff, and which one applies now.
 
-A stream's whole memory is its last `Placement`. Everything else is found again from the history: the
-crossings of the budget are tested at each request point, in order, so that a history which arrives at
-once is cut where one watched from its start was cut. How a turn is excerpted is not decided here.
+A stream's whole memory is its last `Placement`. Everything else is found again from the history:
+the crossings of the budget are tested at each request point, in order, so that a history which
+arrives at once is cut where one watched from its start was cut. How a turn is excerpted is not
+decided here.
 
 Source: paper 2.3 and Algorithm 1 line 18; rungs, guard and folding are ours (docs/how-it-works.md).
 """
@@ -23,7 +24,7 @@ from clifftop.core.sizes import DEFAULT_RATE, Size
 from clifftop.core.turns import History
 
 PAYS = 0.75
-"""A cliff must leave at most this part of the budget, so that at least a quarter is there to grow."""
+"""A cliff leaves at most this part of the budget, so that a quarter is there to grow."""
 
 REPLAY_PAYS = 0.9
 """A cliff after a refusal must save a tenth of what was refused."""
@@ -71,8 +72,8 @@ class Stored(NamedTuple):
 class Decision(NamedTuple):
     """What to send. `placement` None means the request as it is.
 
-    `point`: where the placement was made; `size_tokens`: of the outgoing prompt; `placed`: what this
-    call placed (a fold may place several), oldest first.
+    `point`: where the placement was made; `size_tokens`: of the outgoing prompt; `placed`: what
+    this call placed (a fold may place several), oldest first.
     """
 
     placement: Placement | None
@@ -99,9 +100,7 @@ class Decider:
     def __init__(self, history: History, terms: Terms) -> None:
         self.history = history
         self.terms = terms
-        self.blocks = Blocks(
-            history, profile=terms.profile, budget_tokens=terms.budget_tokens
-        )
+        self.blocks = Blocks(history, profile=terms.profile, budget_tokens=terms.budget_tokens)
         self.weighed = 0
         """Candidates weighed so far; each costs constant work beside what `blocks.work` counts."""
         self._head_tokens = (history.fixed + history.size(0, history.head)).tokens(terms.rate)

@@ -1,7 +1,8 @@
 """The constants of the algorithm, gathered into profiles. No behaviour beyond looking them up.
 
-`DEFAULT` is what we recommend to people, `PAPER` is the paper, `REFERENCE` renders what the authors'
-own proxy renders. A changed value changes blocks: `Profile.digest` is stored with each placement.
+`DEFAULT` is what we recommend to people, `PAPER` is the paper, `REFERENCE` renders what the
+authors' own proxy renders. A changed value changes blocks: `Profile.digest` is stored with each
+placement.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Anthropic Messages: what its items are, and how a block looks among them.
 
-Nothing here decides what to keep. Facts are from the Messages API reference and from recorded requests
-of Claude Code 2.1.332, pi 1.6.0 and opencode 1.18.33.
+Nothing here decides what to keep. Facts are from the Messages API reference and from recorded
+requests of Claude Code 2.1.332, pi 1.6.0 and opencode 1.18.33.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ class AnthropicMessages:
             if name in FIELDS_READ
         }
         tools = fields.get("tools")
-        tools = [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
+        tools = (
+            [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
+        )
         reader = _Reader(has_tools=bool(tools))
         items, marks = [], []
         for number, (start, stop) in enumerate(layout.items):
