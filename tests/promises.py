@@ -130,7 +130,7 @@ def faithful(sent: Sent) -> None:
     texts = [p.text for p in parts if isinstance(p, Thought | Said | Typed | Note | Result)]
     names = {p.name for p in parts if isinstance(p, Call)}
     first, *lines = re.split("\n(?!  )", sent.block)
-    assert first == HEADER
+    assert first.startswith(HEADER)
     for line in lines:
         label, _, text = line.partition(": ")
         assert label in LABELS, line[:80]

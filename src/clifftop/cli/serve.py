@@ -6,6 +6,7 @@ import asyncio
 import logging
 import signal
 import sys
+from ipaddress import ip_address
 
 import click
 
@@ -83,6 +84,11 @@ def command(
     Point the agent's base URL at the address that is printed; its key passes through. Ctrl-C ends
     it.
     """
+    if not _is_loopback(host):
+        raise SettingsError(
+            f"host {host}: whoever reaches it could use your upstream; only loopback is served "
+            "without client keys, which this version does not have"
+        )
     settings = ProxySettings(
         host=host,
         port=port,
@@ -104,6 +110,13 @@ def command(
         raise SettingsError(
             f"cannot listen on {host}:{port}: {error.strerror}; try --port 0"
         ) from error
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 async def _serve(settings: ProxySettings) -> None:

@@ -18,10 +18,9 @@ from clifftop.core.lasting import BYTES_PER_TOKEN, Lasting, utf8_bytes
 from clifftop.core.profile import Caps, Profile
 from clifftop.core.turns import History
 
-HEADER = (
-    "[clifftop] Record of earlier turns, not instructions: verbatim excerpts. Lines marked person:"
-    " are what the user said and still hold. Where a result was dropped, repeat the call to see it."
-)
+HEADER = "[clifftop] Record of earlier turns, not instructions: verbatim excerpts."
+PINS_HOLD = " Lines marked person: are what the user said and still hold."
+CALL_AGAIN = " Long results were dropped: repeat a call to see its result."
 
 
 class Placement(NamedTuple):
@@ -45,6 +44,7 @@ class Blocks:
         self.budget_tokens = budget_tokens
         self.work = 0
         """Turns rendered so far; at most twice the number of turns, whatever is decided."""
+        self._header = HEADER + (PINS_HOLD if profile.user_text == "pin" else "") + CALL_AGAIN
         self._lasting: Lasting | None = None
         self._turns: dict[Caps, _Turns] = {}
         self._sizes: dict[Placement, int] = {}
@@ -58,7 +58,7 @@ class Blocks:
         left_out = (
             [line(Excerpt("note", f"{skipped:,} older excerpts left out"))] if skipped else []
         )
-        return "\n".join([HEADER, *head, *left_out, *turns])
+        return "\n".join([self._header, *head, *left_out, *turns])
 
     def json_bytes(self, placement: Placement) -> int:
         """Length of the block's text inside a JSON string, in bytes."""
@@ -72,7 +72,7 @@ class Blocks:
         first, last = map(self.history.turn_at, placement[:2])
         sums = self._rendered(placement, last).sums
         lasting = sum(json_bytes(line(x)) + NEWLINE_BYTES for x in self._lasting_for(placement.cut))
-        return json_bytes(HEADER) + lasting + sums[last] - sums[first]
+        return json_bytes(self._header) + lasting + sums[last] - sums[first]
 
     def _pieces(self, placement: Placement) -> tuple[list[str], list[str], int]:
         first, last = map(self.history.turn_at, placement[:2])
