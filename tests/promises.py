@@ -27,7 +27,9 @@ MEDIA = r"(?: ?\w+ dropped)*"
 HOLE = re.compile(r"dropped \(([\d,]+) chars\)" + MEDIA)
 FAILURE = re.compile(r"failed, last [\d,]+ of [\d,]+ chars: …(.*?)" + MEDIA, re.DOTALL)
 OURS = re.compile(
-    r"empty|(?:empty)?" + MEDIA + r"|\([\d,]+ earlier texts left out\)|[\d,]+ older .* left out"
+    r"empty|(?:empty)?"
+    + MEDIA
+    + r"|\([\d,]+ earlier texts left out\)|excerpts of [\d,]+ older turns left out"
 )
 SHORTENED = re.compile(r"(.*)… \([\d,]+ chars left out\) …(.*)", re.DOTALL)
 

@@ -183,7 +183,7 @@ def test_a_running_task_stays_until_its_end_was_reported() -> None:
 def test_rung_3_keeps_the_newest_tenth_and_says_what_it_left_out() -> None:
     messages = [TASK, *(message for n in range(60) for message in tool_turn(n, 400))]
     lines = block(messages, 101, rung=3)
-    assert lines[1].endswith("older excerpts left out")
+    assert lines[1].endswith("older turns left out")
     assert lines[1].startswith("note: ")
     assert "file_49.py" in lines[-1]
     assert sum(len(text) + 1 for text in lines[2:]) <= 4_000 * 4 * 0.10
