@@ -1,4 +1,4 @@
-"""Shared fixtures: where the recorded data lies, how golden files are refreshed, hypothesis profiles."""
+"""Where the recorded data lies, how golden files are refreshed, hypothesis profiles."""
 
 from __future__ import annotations
 

@@ -29,9 +29,7 @@ class Compaction(NamedTuple):
     recent: list[Sequence[Item]]
 
 
-def compact(
-    turns: Sequence[Sequence[Item]], *, profile: Profile, rung: int = 0
-) -> Compaction:
+def compact(turns: Sequence[Sequence[Item]], *, profile: Profile, rung: int = 0) -> Compaction:
     """Compact a live session.
 
     `turns` holds original turns only, never an earlier block: a cliff is flat.
@@ -70,10 +68,10 @@ def excerpts(turn: Sequence[Item], *, profile: Profile, caps: Caps) -> list[Exce
                 outcome = "" if is_shown else outcome_of(part, profile=profile, caps=caps)
                 if outcome:
                     kept.append(Excerpt("result", outcome))
-            case (Typed(text=text) | Note(text=text)) if profile.user_text == "window":
+            case Typed(text=text) | Note(text=text) if profile.user_text == "window":
                 if text.strip():
                     kept.append(Excerpt("person", text))
-            case (Media(kind=kind) | Other(kind=kind)) if profile.names_holes:
+            case Media(kind=kind) | Other(kind=kind) if profile.names_holes:
                 kept.append(Excerpt("note", f"{kind} dropped"))
             case _:
                 pass

@@ -1,15 +1,15 @@
 """Where a history may be cut, and which older turns must come along whole.
 
-Every answer depends on the history alone, never on sizes of the moment, and providers' rules are the
-only reason for anything here. The choice *whether* to cut is `decide`'s.
+Every answer depends on the history alone, never on sizes of the moment, and providers' rules are
+the only reason for anything here. The choice *whether* to cut is `decide`'s.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 
-from clifftop.core.turns import History, Other, Result
+from clifftop.core.turns import Call, History, Other, Result
 
 ANCHOR_SHARE = 1 / 16
 """An anchor should be small: at most this part of the budget, if there is a choice."""
@@ -31,8 +31,9 @@ class Cuts:
     def choose(self, live: int, point: int, keep_recent: int, lookback: int) -> int | None:
         """Choose the cut for a cliff at a request point.
 
-        The start of the K-th newest turn of items[live:point]; where that is not legal an older turn
-        (up to `lookback` of them), then a newer one. None when there is nothing to leave behind.
+        The start of the K-th newest turn of items[live:point]; where that is not legal an older
+        turn (up to `lookback` of them), then a newer one. None when there is nothing to leave
+        behind.
         """
         history = self.history
         first, end = history.turn_at(live), history.turn_at(point)
@@ -41,7 +42,7 @@ class Cuts:
             return None
         limit = self._pending(first, end, point)
         older = range(wanted, max(first, wanted - lookback - 1), -1)
-        for turn in (*older, *range(wanted + 1, end)):
+        for turn in chain(older, range(wanted + 1, end)):
             if turn <= limit and self.is_legal(turn):
                 return history.starts[turn]
         return None
@@ -54,12 +55,24 @@ class Cuts:
                 return turn
         return end
 
-    def load_bearing(self, cut: int) -> list[int]:
-        """Indices of older items that later requests break without, in order.
+    def standing(self, cut: int, budget_bytes: float) -> list[int]:
+        """Indices of older items that must stand whole between the block and the newest turns.
 
-        The newest result that loads each deferred tool, with its call; the newest compaction state
-        of the provider. Role `system` items stay behind: they may not stand before the block.
+        Load-bearing turns: the newest result that loads each deferred tool, with its call; the
+        newest compaction state of the provider. And an anchor: many models think only once, at the
+        start of a tool loop of any length, and with thinking `enabled` a provider refuses a loop
+        that does not begin with a thought. What follows the block is one loop to it.
         """
+        history, thinks = self.history, self.history.begins_with_thought
+        newest = history.turn_at(cut)
+        turns = sorted({self._turn_of(index) for index in self._wanted(cut)})
+        first = turns[0] if turns else newest
+        must_think = history.thinking_required and thinks[history.loop_start[newest]]
+        if must_think and not thinks[first]:
+            turns = [*self._anchor(first, newest, budget_bytes), *turns]
+        return [index for turn in turns for index in self._whole(turn)]
+
+    def _wanted(self, cut: int) -> set[int]:
         wanted = set([index for index in self._provider_state if index < cut][-1:])
         missing = set(self.history.deferred_tools)
         for index, names in reversed(self._loads):
@@ -68,32 +81,31 @@ class Cuts:
             if index < cut and missing & names:
                 missing -= names
                 wanted.add(index)
-        turns = sorted({self._turn_of(index) for index in wanted})
-        return [index for turn in turns for index in self._whole(turn)]
+        return wanted
 
-    def anchor(self, cut: int, budget_bytes: float) -> list[int]:
-        """Indices of the earlier turn that lets a kept tool loop begin with a thought.
+    def _anchor(self, first: int, newest: int, budget_bytes: float) -> list[int]:
+        """The newest small turn before `first` that begins with a thought, else the smallest.
 
-        Many models think only once, at the start of a loop of any length; with thinking `enabled`
-        a provider refuses a loop whose beginning was cut off.
+        Where thinking was switched on later than that, one behind it that uses no deferred tool.
         """
-        history = self.history
-        turn = history.turn_at(cut)
-        thinks = history.begins_with_thought
-        if not history.thinking_required or turn >= len(thinks) or thinks[turn]:
-            return []
-        first = history.loop_start[turn]
-        if not thinks[first]:
-            return []
-        smallest: tuple[int, int] | None = None
-        for candidate in range(turn - 1, first - 1, -1):
-            if not thinks[candidate]:
-                continue
-            size = sum(history.items[index].size.text_bytes for index in self._whole(candidate))
-            if size <= budget_bytes * ANCHOR_SHARE:
-                return self._whole(candidate)
-            smallest = min(smallest or (size, candidate), (size, candidate))
-        return self._whole(smallest[1]) if smallest else []
+        for turns in (range(first - 1, -1, -1), range(newest - 1, first, -1)):
+            smallest: list[tuple[int, int]] = []
+            for turn in turns:
+                if not self.history.begins_with_thought[turn] or (
+                    turn > first and self._uses(turn)
+                ):
+                    continue
+                size = sum(self.history.items[i].size.text_bytes for i in self._whole(turn))
+                if size <= budget_bytes * ANCHOR_SHARE:
+                    return [turn]
+                smallest.append((size, turn))
+            if smallest:
+                return [min(smallest)[1]]
+        return []
+
+    def _uses(self, turn: int) -> bool:
+        parts = (part for item in self.history.turn(turn) for part in item.parts)
+        return any(isinstance(p, Call) and p.name in self.history.deferred_tools for p in parts)
 
     def _find_load_bearing(self) -> tuple[list[tuple[int, frozenset[str]]], list[int]]:
         loads, states = [], []

@@ -1,8 +1,9 @@
 """When to fall off a cliff, and which one applies now.
 
-A stream's whole memory is its last `Placement`. Everything else is found again from the history: the
-crossings of the budget are tested at each request point, in order, so that a history which arrives at
-once is cut where one watched from its start was cut. How a turn is excerpted is not decided here.
+A stream's whole memory is its last `Placement`. Everything else is found again from the history:
+the crossings of the budget are tested at each request point, in order, so that a history which
+arrives at once is cut where one watched from its start was cut. How a turn is excerpted is not
+decided here.
 
 Source: paper 2.3 and Algorithm 1 line 18; rungs, guard and folding are ours (docs/how-it-works.md).
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from math import ceil
 from typing import NamedTuple
 
 from clifftop.core.block import Blocks, Placement
@@ -22,7 +24,7 @@ from clifftop.core.sizes import DEFAULT_RATE, Size
 from clifftop.core.turns import History
 
 PAYS = 0.75
-"""A cliff must leave at most this part of the budget, so that at least a quarter is there to grow."""
+"""A cliff leaves at most this part of the budget, so that a quarter is there to grow."""
 
 REPLAY_PAYS = 0.9
 """A cliff after a refusal must save a tenth of what was refused."""
@@ -70,8 +72,8 @@ class Stored(NamedTuple):
 class Decision(NamedTuple):
     """What to send. `placement` None means the request as it is.
 
-    `point`: where the placement was made; `size_tokens`: of the outgoing prompt; `placed`: what this
-    call placed (a fold may place several), oldest first.
+    `point`: where the placement was made; `size_tokens`: of the outgoing prompt; `placed`: what
+    this call placed (a fold may place several), oldest first.
     """
 
     placement: Placement | None
@@ -80,15 +82,28 @@ class Decision(NamedTuple):
     placed: tuple[Stored, ...] = ()
 
 
+class Shares(NamedTuple):
+    """Parts of an outgoing prompt, in tokens.
+
+    `fixed_tokens` includes the head. Below `sensible_budget_tokens` every cliff is a hard one.
+    """
+
+    fixed_tokens: float
+    block_tokens: float
+    recent_tokens: float
+    sensible_budget_tokens: int
+
+
 class Decider:
     """Decides for one history under given terms. Holds measurements, no state between requests."""
 
     def __init__(self, history: History, terms: Terms) -> None:
         self.history = history
         self.terms = terms
-        self.blocks = Blocks(
-            history, profile=terms.profile, budget_tokens=terms.budget_tokens
-        )
+        self.blocks = Blocks(history, profile=terms.profile, budget_tokens=terms.budget_tokens)
+        self.weighed = 0
+        """Candidates weighed so far; each costs constant work beside what `blocks.work` counts."""
+        self._head_tokens = (history.fixed + history.size(0, history.head)).tokens(terms.rate)
         self._cuts: Cuts | None = None
         self._standing: dict[Placement, Size] = {}
 
@@ -134,20 +149,44 @@ class Decider:
                 return Decision(found, end, size, (Stored(end, found),))
         return None
 
+    def force(self) -> Decision | None:
+        """Make a first cliff at the end whether it pays or not; None when nothing can go."""
+        end = len(self.history)
+        for rung in range(len(self.terms.profile.rungs)):
+            found = self._candidate(self.history.head, end, rung)
+            if found is not None:
+                return Decision(found, end, self.size_tokens(found, end), (Stored(end, found),))
+        return None
+
+    @property
+    def full_tokens(self) -> float:
+        """Size of the request as the client sent it, in tokens."""
+        return self.size_tokens(None, len(self.history))
+
+    def shares(self, decision: Decision) -> Shares:
+        """Say what an outgoing prompt consists of, for people who are over their budget."""
+        fixed, block = self._head_tokens, 0.0
+        if decision.placement is not None:
+            block = self._standing_size(decision.placement).tokens(self.terms.rate)
+        return Shares(
+            fixed_tokens=fixed,
+            block_tokens=block,
+            recent_tokens=decision.size_tokens - fixed - block,
+            sensible_budget_tokens=ceil(2 * fixed / 1_000) * 1_000,
+        )
+
     def plan(self, placement: Placement | None) -> Plan:
         """Turn a placement into the steps that make the outgoing items."""
         end, head = len(self.history), self.history.head
         if placement is None:
             return Plan((Keep(0, end),))
         seat = self._seat()
-        load_bearing, anchor = self._standing_items(placement.cut)
         return Plan(
             (
                 Keep(0, seat),
-                *Keep.runs(load_bearing),
                 Insert(self.blocks.text(placement)),
                 *Keep.runs(range(seat, head)),
-                *Keep.runs(anchor),
+                *Keep.runs(self._standing_items(placement.cut)),
                 Keep(placement.cut, end),
             )
         )
@@ -155,7 +194,7 @@ class Decider:
     def size_tokens(self, placement: Placement | None, point: int) -> float:
         """Size of the outgoing prompt for items[:point], in tokens."""
         if placement is None:
-            return (self.history.fixed + self.history.size(0, point)).tokens(self.terms.rate)
+            return self._bare_tokens(self.history.head, point)
         standing = self._standing_size(placement)
         return self._bare_tokens(placement.cut, point) + standing.tokens(self.terms.rate)
 
@@ -184,12 +223,15 @@ class Decider:
 
     def _place(self, live: int, point: int, size: float) -> Placement | None:
         """The next placement at a crossing, or None: wait until a cliff pays."""
+        newest_turn = self.history.turn_at(point) - 1
+        if newest_turn < 0 or self.history.starts[newest_turn] <= live:
+            return None
         if not self.terms.profile.has_guard:
             return self._candidate(live, point, 0)
         threshold = self.terms.threshold_tokens
         most = threshold if self.terms.is_strict else PAYS * size
-        newest = self.history.starts[self.history.turn_at(point) - 1]
-        if newest <= live or self._bare_tokens(newest, point) > most:
+        least = self._bare_tokens(self.history.starts[newest_turn], point)
+        if least > most:
             return None  # not even an empty block would pay
         limits = [(rung, PAYS * threshold) for rung in range(HARDEST + 1)]
         if self.terms.is_strict:
@@ -200,6 +242,8 @@ class Decider:
         else:
             limits += [(1, PAYS * size)]
         for rung, limit in limits:
+            if limit < least:
+                continue
             if (found := self._within(live, point, rung, limit)) is not None:
                 return found
         return None
@@ -217,32 +261,28 @@ class Decider:
         return found if self.size_tokens(found, point) <= limit else None
 
     def _candidate(self, live: int, point: int, rung: int) -> Placement | None:
+        self.weighed += 1
         profile = self.terms.profile
         keep = profile.rungs[rung].keep_recent
         cut = self.cuts.choose(live, point, keep, lookback=3 * profile.keep_recent)
         return None if cut is None else Placement(live, cut, rung)
 
     def _bare_tokens(self, cut: int, point: int) -> float:
-        history = self.history
-        bare = history.fixed + history.size(0, history.head) + history.size(cut, point)
-        return bare.tokens(self.terms.rate)
+        """Size of head and items[cut:point] with nothing between."""
+        return self._head_tokens + self.history.tokens(cut, point, self.terms.rate)
 
     def _standing_size(self, placement: Placement) -> Size:
-        """What stands between head and recent: block, load-bearing turns, anchor."""
+        """What stands between head and newest turns: the block, and older turns kept whole."""
         size = self._standing.get(placement)
         if size is None:
-            size = Size(self.blocks.json_bytes(placement) + BLOCK_ENVELOPE, 0)
-            for indices in self._standing_items(placement.cut):
-                for index in indices:
-                    size += self.history.items[index].size
+            size = Size(text_bytes=self.blocks.json_bytes(placement) + BLOCK_ENVELOPE)
+            for index in self._standing_items(placement.cut):
+                size += self.history.items[index].size
             self._standing[placement] = size
         return size
 
-    def _standing_items(self, cut: int) -> tuple[list[int], list[int]]:
-        budget_bytes = self.terms.budget_tokens * BYTES_PER_TOKEN
-        anchor = self.cuts.anchor(cut, budget_bytes)
-        load_bearing = self.cuts.load_bearing(cut)
-        return [index for index in load_bearing if index not in anchor], anchor
+    def _standing_items(self, cut: int) -> list[int]:
+        return self.cuts.standing(cut, self.terms.budget_tokens * BYTES_PER_TOKEN)
 
     def _seat(self) -> int:
         """Where the block goes: behind the last user item of the head.

@@ -2,7 +2,8 @@
 
 A cliff forgets all turns before its live session. Three things are taken from the original items
 each time again, back to the head, so that no block is ever built from a block. All of it depends on
-the items before the cut alone and is bounded by the pin cap (running tasks by a quarter of it more).
+the items before the cut alone and is bounded by the pin cap (running tasks by a quarter of it
+more).
 
 Source: ours (the paper keeps a person's text for two windows at most).
 """

@@ -61,9 +61,10 @@ class Plan(NamedTuple):
 def check(plan: Plan, history: History) -> None:
     """Prove on a plan what must hold of every outgoing request.
 
-    The head whole and first, each item at most once, the tail in order and whole, at most one block,
-    each result right behind its call, no call without the results that the history has for it, role
-    `system` items where providers take them, a kept tool loop that begins with a thought if it did.
+    The head whole and first, each item at most once, the tail in order and whole, at most one
+    block, each result right behind its call, no call without the results that the history has for
+    it, role `system` items where providers take them, a kept tool loop that begins with a thought
+    if it did.
 
     Raises:
         PlanError: with the index of the first item that breaks a rule.
@@ -84,9 +85,8 @@ def check(plan: Plan, history: History) -> None:
 
 
 def _check_order(plan: Plan, kept: list[int], history: History) -> None:
-    head = [index for index in kept if index < history.head]
-    if head != list(range(history.head)):
-        raise PlanError(f"the head of {history.head} items must be kept whole and in order")
+    if kept[: history.head] != list(range(history.head)):
+        raise PlanError(f"the head of {history.head} items must be kept whole, in order and first")
     tail = plan.steps[-1]
     if not isinstance(tail, Keep) or tail.stop != len(history) or tail.start >= tail.stop:
         raise PlanError("the newest turns must come last")
@@ -120,7 +120,9 @@ def _check_system_items(plan: Plan, history: History) -> None:
         if isinstance(before, Keep) and before.start < before.stop:
             follows = "user" if isinstance(after, Insert) else history.items[after.start].role
             if history.items[before.stop - 1].role == "system" and follows == "user":
-                raise PlanError(f"items[{before.stop - 1}] of role system would stand before a user")
+                raise PlanError(
+                    f"items[{before.stop - 1}] of role system would stand before a user"
+                )
 
 
 def _check_loop(plan: Plan, history: History) -> None:

@@ -1,7 +1,8 @@
 """The constants of the algorithm, gathered into profiles. No behaviour beyond looking them up.
 
-`DEFAULT` is what we recommend to people, `PAPER` is the paper, `REFERENCE` renders what the authors'
-own proxy renders. A changed value changes blocks: `Profile.digest` is stored with each placement.
+`DEFAULT` is what we recommend to people, `PAPER` is the paper, `REFERENCE` renders what the
+authors' own proxy renders. A changed value changes blocks: `Profile.digest` is stored with each
+placement.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Rung:
 
 FULL = Caps(thought_chars=300, signature_chars=150, result_chars=500)  # paper 2.2
 LEAN = Caps(thought_chars=100, signature_chars=80, result_chars=None)
+WHOLE_THOUGHTS = Caps(thought_chars=1 << 31, signature_chars=150, result_chars=500)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +97,7 @@ PAPER = Profile(
 )
 REFERENCE = Profile(
     name="reference",
+    caps=WHOLE_THOUGHTS,
     failure_chars=0,
     names_holes=False,
     results_on_call_line=False,

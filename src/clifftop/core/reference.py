@@ -1,7 +1,8 @@
 """The authors' own layout, kept apart so that the rest reads without it.
 
-Renders a block as their package 0.1.0 does: same header, same parts, same separators, no placeholder
-for what was dropped. For differential tests and for people who migrate. Nothing else may live here.
+Renders a block as their package 0.1.0 does: same header, same parts, same separators, no
+placeholder for what was dropped. For differential tests and for people who migrate. Nothing else
+may live here.
 
 Source: `cliffcompaction` 0.1.0 from PyPI (MIT), its behaviour only.
 """
@@ -66,7 +67,5 @@ def _joined(label: str, texts: Sequence[str], caps: Caps) -> list[str]:
 def _call(call: Call, caps: Caps) -> str:
     arguments = call.arguments
     if isinstance(arguments, Mapping):
-        arguments = json.dumps(
-            arguments, sort_keys=True, separators=(",", ":"), ensure_ascii=False
-        )
+        arguments = json.dumps(arguments, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return f"[{call.name}] {cut(arguments, caps.signature_chars)}"

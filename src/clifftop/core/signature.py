@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 Style = Literal["tools", "generic", "openhands"]
@@ -147,6 +148,7 @@ def _key_arguments_first(name: str, fields: _Fields, limit: int) -> str:
     return _assemble(name, [*paths, *([files] if files else []), *rest, *bulk], limit)
 
 
+@lru_cache(maxsize=4_096)  # a session has few argument names and thousands of calls
 def _plain(key: str) -> str:
     return key[:64].replace("_", "").replace("-", "").lower()
 

@@ -1,7 +1,7 @@
 """Anthropic Messages: what its items are, and how a block looks among them.
 
-Nothing here decides what to keep. Facts are from the Messages API reference and from recorded requests
-of Claude Code 2.1.332, pi 1.6.0 and opencode 1.18.33.
+Nothing here decides what to keep. Facts are from the Messages API reference and from recorded
+requests of Claude Code 2.1.332, pi 1.6.0 and opencode 1.18.33.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ class AnthropicMessages:
             if name in FIELDS_READ
         }
         tools = fields.get("tools")
-        tools = [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
+        tools = (
+            [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
+        )
         reader = _Reader(has_tools=bool(tools))
         items, marks = [], []
         for number, (start, stop) in enumerate(layout.items):
@@ -162,7 +164,7 @@ class _Reader:
         return Item(
             role=role,
             parts=parts,
-            size=Size(len(plain) + 1 - media_bytes, media_tokens),
+            size=Size(text_bytes=len(plain) + 1 - media_bytes, media_tokens=media_tokens),
             key=blake2b(plain, digest_size=16).digest(),
         )
 
@@ -275,7 +277,7 @@ def fixed_size(system: Any, tools: list[dict[str, Any]]) -> Size:
             for block in system
             if not (isinstance(block, dict) and str(block.get("text")).startswith(BILLING_LINE))
         ]
-    return Size(len(encode(unmark([system, tools]))), 0)
+    return Size(text_bytes=len(encode(unmark([system, tools]))))
 
 
 def unmark(value: Any) -> Any:

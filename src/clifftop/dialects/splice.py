@@ -1,15 +1,14 @@
-"""Where things lie in a request body, and how to put a new item list into it without touching the rest.
+"""Where things lie in a request body, and how to put new items into it without touching the rest.
 
-Bytes in, spans out: nothing here knows what an item means. A body is never rebuilt from parsed values,
-which would lose number spellings, escapes, unknown fields and duplicate keys.
+Bytes in, spans out: nothing here knows what an item means. A body is never rebuilt from parsed
+values, which would lose number spellings, escapes, unknown fields and duplicate keys.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from json.decoder import scanstring
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,7 +20,9 @@ Span = tuple[int, int]
 _raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _raw_array = msgspec.json.Decoder(list[msgspec.Raw])
 _any = msgspec.json.Decoder()
-_scan_value = json.JSONDecoder().scan_once
+_scan_value: Callable[[str, int], tuple[Any, int]] = json.scanner.make_scanner(  # type: ignore[attr-defined]
+    json.JSONDecoder()
+)
 
 _SPACE = re.compile(rb"[ \t\n\r]*")
 _KEY = re.compile(rb'[ \t\n\r]*"(?:[^"\\]|\\.)*"[ \t\n\r]*:[ \t\n\r]*', re.DOTALL)
@@ -66,7 +67,8 @@ def decode(body: bytes, span: Span, place: str) -> Any:
     except (msgspec.DecodeError, RecursionError):
         pass
     try:
-        # msgspec refuses half a surrogate pair, which a JavaScript client makes by cutting an emoji.
+        # msgspec refuses half a surrogate pair, which a JavaScript client makes by cutting an
+        # emoji.
         return json.loads(piece)
     except (ValueError, RecursionError) as error:
         raise RequestError(f"{place} is no JSON: {error}") from error
@@ -78,7 +80,7 @@ def splice(body: bytes, layout: Layout, key: str, pieces: Sequence[bytes]) -> by
     return b"".join((body[:start], b"[", b",".join(pieces), b"]", body[stop:]))
 
 
-class _Mismatch(Exception):  # noqa: N818 - never leaves this file
+class _Mismatch(Exception):
     """The fast way does not apply: let the standard library look."""
 
 
@@ -165,7 +167,8 @@ def _scan_object(text: str, key: str) -> tuple[dict[str, Span], list[Span] | Non
     while text[at : at + 1] != "}":
         if spans:
             at = _skip(text, _expect(text, at, ","))
-        name, at = scanstring(text, _expect(text, at, '"'))
+        _expect(text, at, '"')
+        name, at = _scan_value(text, at)
         at = _skip(text, _expect(text, _skip(text, at), ":"))
         start = at
         if name == key:
