@@ -178,7 +178,7 @@ async def raw_exchange(port: int, sent: bytes) -> bytes:
 
 
 def request_body(
-    turns: int, *, result_chars: int = 4_000, said: str = "look at", **fields: Any
+    turns: int, *, result_chars: int = 4_000, words: str = "look at", **fields: Any
 ) -> bytes:
     """Give the body of an agent's request: a task, then calls with long results."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": "Fix the failing test."}]
@@ -189,10 +189,10 @@ def request_body(
             "name": "Read",
             "input": {"file_path": f"/repo/src/module_{number}.py"},
         }
-        words = {"type": "text", "text": f"Step {number}: {said} module {number}."}
+        said = {"type": "text", "text": f"Step {number}: {words} module {number}."}
         output = f"line {number} of the file\n" * (result_chars // 20)
         result = {"type": "tool_result", "tool_use_id": call["id"], "content": output}
-        messages.append({"role": "assistant", "content": [words, call]})
+        messages.append({"role": "assistant", "content": [said, call]})
         messages.append({"role": "user", "content": [result]})
     body = {
         "model": "claude-opus-5-5",

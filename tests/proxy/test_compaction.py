@@ -298,7 +298,7 @@ async def test_after_three_replays_the_client_gets_the_upstreams_own_error() -> 
 
     async with wired(budget_tokens=200_000, upstream=Upstream(answer=never)) as wire:
         # Much text of the model's own, so that each rung saves something.
-        answer = await wire.send(request_body(800, result_chars=20, said="look again at " * 20))
+        answer = await wire.send(request_body(800, result_chars=20, words="look again at " * 20))
         assert (answer.status, answer.body) == (400, refusal)
         sizes = [len(body) for body in wire.upstream.bodies]
         assert all(later < 0.9 * earlier for earlier, later in pairwise(sizes))
