@@ -63,7 +63,7 @@ def answered(block: Message, user_text: str) -> list[Part]:
     """Lines 9 and 10; a scaffold's reminder beside results counts as a person's text."""
     text = text_of(block)
     if block["type"] == "text" and re.match(
-        r"\s*(<(system-reminder|task-n)|\[Request inter)", text
+        r"\s*(<(system-reminder|task-n|new-diag)|\[Request inter)", text
     ):
         return [("person", text)] if user_text == "window" else []
     return [("result", text.strip())] if 0 < len(text.strip()) <= 500 else []

@@ -95,6 +95,9 @@ class Session:
         turns = [f"{m['role'][0]}{len(str(m['content']))}" for m in self.messages]
         return f"<session of {self.budget_tokens} tokens: {' '.join(turns)}>"[:2_000]
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(repr(self))
+
 
 def request(session: Session, n: int) -> dict[str, Any]:
     """Build request n as Claude Code does: its field order, the marker on the last message."""
