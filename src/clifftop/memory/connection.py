@@ -93,6 +93,20 @@ PASSING = frozenset(
 )
 """Errors that may be gone in a second; all others mean that the file is damaged."""
 
+FILE_ERRORS = (OSError, sqlite3.Error, UnicodeError)
+"""What a state file may raise. sqlite3 quotes a damaged schema and then cannot decode its own
+message: UnicodeDecodeError, from `SELECT count(*) FROM sqlite_master`."""
+
+
+def reason_of(error: Exception) -> str:
+    """Say why a state file failed."""
+    match error:
+        case UnicodeError():
+            return "is damaged"
+        case OSError(strerror=str(reason)):
+            return reason
+    return str(error)
+
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:

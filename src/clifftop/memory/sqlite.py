@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,7 @@ from typing import TypeVar
 
 from clifftop.errors import SettingsError
 from clifftop.memory.base import InProcessStore, Remembered
-from clifftop.memory.connection import DEFAULT_LIMITS, Limits
+from clifftop.memory.connection import DEFAULT_LIMITS, FILE_ERRORS, Limits, reason_of
 from clifftop.memory.files import MOUNTS, make_private, read_secret
 from clifftop.memory.migrations import MIGRATIONS, Migration
 from clifftop.memory.rows import ModelRow, is_sound, is_sound_model
@@ -277,9 +276,8 @@ def open_sqlite(
         )
         for row in file.models():
             _adopt_model(front, row)
-    except (OSError, sqlite3.Error) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        say(notes, path, f"{reason}; {IN_MEMORY}")
+    except FILE_ERRORS as error:
+        say(notes, path, f"{reason_of(error)}; {IN_MEMORY}")
     return SqliteStore(
         file, front=front, counts=counts, notes=notes, wait_s=wait_s, flush_s=flush_s
     )

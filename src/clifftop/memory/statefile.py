@@ -20,7 +20,16 @@ from typing import NamedTuple, TypeVar
 
 from clifftop.memory import rows as sql
 from clifftop.memory.base import MODELS, Remembered
-from clifftop.memory.connection import DEFAULT_LIMITS, OPEN_S, PASSING, Limits, connect, transaction
+from clifftop.memory.connection import (
+    DEFAULT_LIMITS,
+    FILE_ERRORS,
+    OPEN_S,
+    PASSING,
+    Limits,
+    connect,
+    reason_of,
+    transaction,
+)
 from clifftop.memory.migrations import MIGRATIONS, Migration
 from clifftop.memory.rows import ModelRow, columns_of, is_sound_model, remembered_in
 
@@ -322,15 +331,15 @@ class StateFile:
             return None
         try:
             return work(self._connection)
-        except sqlite3.Error as error:
+        except FILE_ERRORS as error:
             self.counts.failed += 1
             self._note_failure(error, writes=writes)
             return None
 
-    def _note_failure(self, error: sqlite3.Error, *, writes: bool) -> None:
+    def _note_failure(self, error: Exception, *, writes: bool) -> None:
         code = getattr(error, "sqlite_errorcode", None)
         if code is None or code & 0xFF not in PASSING:
-            self._give_up(f"is broken ({error})")
+            self._give_up(f"is broken ({reason_of(error)})")
             return
         # A full disk can still be read.
         again_at = self._clock() + PAUSE_S
@@ -338,7 +347,7 @@ class StateFile:
             self._write_again_at = again_at
         else:
             self._read_again_at = again_at
-        say(self._notes, self.path, f"is out of reach for now ({error})")
+        say(self._notes, self.path, f"is out of reach for now ({reason_of(error)})")
 
     def _give_up(self, reason: str) -> None:
         say(self._notes, self.path, f"{reason}; {IN_MEMORY}")
@@ -359,6 +368,7 @@ IN_MEMORY = "remembering in memory only"
 def say(notes: list[str], path: Path | None, what: str) -> None:
     """Note and log something about a state file, once."""
     note = f"state {path}: {what}" if path is not None else f"state: {what}"
+    note = "".join(letter if letter.isprintable() else "?" for letter in note)
     if note not in notes:
         notes.append(note)
         log.warning("%s", note)
