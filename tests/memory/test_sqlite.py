@@ -132,18 +132,31 @@ async def test_what_one_process_puts_another_sees_at_once(path: Path) -> None:
 
 async def test_rates_of_another_process_arrive_with_a_flush(path: Path) -> None:
     async with opened(path, flush_s=0.01) as one, opened(path, flush_s=0.01) as other:
-        await one.set_rate("anthropic", "m", 0.2)
-        await one.set_window("anthropic", "m", 9)
-        seen: list[float | None] = []
+        for number in range(1, 5):
+            # Each in turn sets what the other has to hear of.
+            setter, hearer = (one, other) if number % 2 else (other, one)
+            await setter.set_rate("anthropic", "m", number / 10)
+            await setter.set_window("anthropic", "m", number)
 
-        async def ask() -> None:
-            while seen[-1:] != [0.2]:
-                await other.longest("local", [b"a"])
-                seen.append(await other.rate("anthropic", "m"))
-                await asyncio.sleep(0.005)
+            async def hears(hearer: SqliteStore, number: int) -> None:
+                while await hearer.rate("anthropic", "m") != number / 10:
+                    await hearer.longest("local", [b"a"])
+                    await asyncio.sleep(0.005)
 
-        await asyncio.wait_for(ask(), 10)
-        assert await other.window("anthropic", "m") == 9
+            await asyncio.wait_for(hears(hearer, number), 10)
+            assert await hearer.window("anthropic", "m") == number
+
+
+async def test_the_file_is_asked_only_for_what_is_deeper_than_memory_knows(path: Path) -> None:
+    links = [number.to_bytes(2, "big") for number in range(1_000)]
+    async with opened(path) as store:
+        await store.put("local", links[990], FIRST)
+        statements: list[str] = []
+        assert store._file is not None
+        assert store._file._connection is not None
+        store._file._connection.set_trace_callback(statements.append)
+        assert await store.longest("local", links) == (990, FIRST)
+        assert [statement.lower().count("x'") for statement in statements] == [10]
 
 
 async def test_a_rate_set_while_the_file_is_read_is_not_undone(path: Path) -> None:
@@ -260,6 +273,7 @@ async def test_a_disk_that_hangs_is_waited_for_once(path: Path) -> None:
             await store.set_rate("anthropic", "m", 0.2)
         assert perf_counter() - started < SLACK_S
         assert store.counts.late == 101
+        assert store._jobs == 101  # what only asks is not queued: by then nobody waits for it
         release.set()
         await until(lambda: store._jobs == 0)
         await store.longest("local", [b"a"])
