@@ -75,6 +75,34 @@ async def test_all_is_remembered_by_the_next_process(path: Path) -> None:
         assert store.notes == []
 
 
+async def test_what_no_file_can_hold_leaves_the_file_in_peace(path: Path) -> None:
+    async with opened(path) as store:
+        huge = Remembered(placement=Placement(-1, 2**70, 0), budget_tokens=1, rules=b"r")
+        await store.put("local", b"a", huge)
+        await store.put("local", b"a", FIRST, instead_of=huge)
+        await store.set_window("anthropic", "m", 10**400)
+        await store.set_rate("anthropic", "\ud800", 0.2)
+        await store.set_rate("anthropic", "n", float("nan"))
+        await store.set_rate("anthropic", "sound", 0.2)
+        await store.put("local", b"b", SECOND)
+        assert store.is_durable
+        assert store.counts == Counts()
+        assert store._jobs == 0
+    async with opened(path) as store:
+        assert await store.longest("local", [b"a"]) == (0, FIRST)
+        assert await store.rate("anthropic", "sound") == 0.2
+        assert store.counts == Counts()
+
+
+async def test_the_next_process_finds_the_deepest_of_a_long_chain(path: Path) -> None:
+    links = [number.to_bytes(2, "big") for number in range(2_000)]
+    for depth in (0, 3, 900, 1_488, 1_999):
+        async with opened(path) as store:
+            await store.put("local", links[depth], FIRST)
+        async with opened(path) as store:
+            assert await store.longest("local", links) == (depth, FIRST)
+
+
 async def test_what_was_put_survives_a_kill(path: Path) -> None:
     with second_process(PUT_AND_HANG, path) as process:
         process.send_signal(signal.SIGKILL)
@@ -216,7 +244,7 @@ async def test_many_processes_may_make_the_same_new_file(path: Path) -> None:
 
 async def test_a_locked_file_costs_a_put_its_limit_once(path: Path) -> None:
     async with opened(path, wait_s=WAIT_S) as store:
-        await store.longest("local", [b"a"])
+        await store.put("local", b"known", FIRST)
         with second_process(HOLD_LOCK, path, "NORMAL"):
             started = perf_counter()
             assert await store.put("local", b"a", FIRST) == FIRST
@@ -229,9 +257,10 @@ async def test_a_locked_file_costs_a_put_its_limit_once(path: Path) -> None:
             assert perf_counter() - started < 100 * WAIT_S / 5
             assert store.counts.late == 101
             assert await store.put("local", b"a", SECOND) == FIRST
+            assert await store.put("local", b"known", SECOND) == FIRST
         assert len(store.notes) == 1
     async with opened(path) as store:
-        for link in (b"a", b"0", b"99"):
+        for link in (b"a", b"0", b"99", b"known"):
             assert await store.longest("local", [link]) == (0, FIRST)
 
 

@@ -289,6 +289,27 @@ def test_a_lock_is_waited_for_briefly_and_not_again_for_a_while(
     assert len(file._notes) == 1
 
 
+def test_a_replacement_that_waits_hides_what_it_replaces(path: Path, opened: Open) -> None:
+    file = opened()
+    put(file, 1)
+    with second_process(HOLD_LOCK, path, "NORMAL"):
+        file.put("local", link(1), SECOND, instead_of=FIRST, known=FIRST)
+        assert file.deepest("local", [link(1)]) == (0, Known(SECOND, False))
+
+
+def test_a_file_that_cannot_be_read_is_not_asked_each_time(times: Times, opened: Open) -> None:
+    file = opened()
+    put(file, 1)
+    assert file._connection is not None
+    file._connection.set_progress_handler(lambda: 1, 1)  # each statement is interrupted
+    assert [has(file, 1) for _ in range(5)] == [False] * 5
+    assert file.counts == Counts(failed=1)
+    file._connection.set_progress_handler(None, 1)
+    assert not has(file, 1)
+    times.seconds += PAUSE_S
+    assert has(file, 1)
+
+
 def test_who_was_first_in_the_file_wins_over_what_waited(
     path: Path, times: Times, opened: Open
 ) -> None:
