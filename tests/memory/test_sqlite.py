@@ -189,16 +189,19 @@ async def test_the_file_is_asked_only_for_what_is_deeper_than_memory_knows(path:
 
 async def test_a_rate_set_while_the_file_is_read_is_not_undone(path: Path) -> None:
     async with opened(path, flush_s=0.01) as one, opened(path) as other:
-        await one.set_rate("anthropic", "m", 0.2)
         await other.set_rate("anthropic", "m", 0.3)
+        await until(lambda: other._jobs == 0)
         release = threading.Event()
         one._thread.submit(release.wait)
-        await until(lambda: one._timer is None)  # the flush is queued behind
-        one._thread.submit(lambda: None)
+        await one.set_rate("anthropic", "n", 0.2)
+        await until(lambda: one._is_flushing)
         await one.set_rate("anthropic", "m", 0.4)
+        await asyncio.sleep(0.05)  # another flush is due, and has to wait for the first
         release.set()
         await until(lambda: one._jobs == 0)
         assert await one.rate("anthropic", "m") == 0.4
+    async with opened(path) as store:
+        assert await store.rate("anthropic", "m") == 0.4
 
 
 async def test_the_first_writer_wins_across_processes(path: Path) -> None:
@@ -255,7 +258,7 @@ async def test_a_locked_file_costs_a_put_its_limit_once(path: Path) -> None:
                 await store.put("local", b"%d" % number, FIRST)
                 await store.longest("local", [b"a", b"%d" % number])
             assert perf_counter() - started < 100 * WAIT_S / 5
-            assert store.counts.late == 101
+            assert store.counts.late >= 101
             assert await store.put("local", b"a", SECOND) == FIRST
             assert await store.put("local", b"known", SECOND) == FIRST
         assert len(store.notes) == 1
@@ -287,6 +290,19 @@ async def test_a_file_that_another_locks_for_itself_is_given_up_at_the_start(pat
             assert store.notes == [f"state {path}: database is locked; remembering in memory only"]
 
 
+async def test_a_file_that_another_is_making_is_waited_for_at_the_start(path: Path) -> None:
+    path.parent.mkdir()
+    with second_process(HOLD_LOCK, path, "NORMAL") as maker:
+        opening = asyncio.ensure_future(asyncio.to_thread(open_sqlite, path, wait_s=WAIT_S))
+        await asyncio.sleep(0.2)
+        assert maker.stdin is not None
+        maker.stdin.close()
+        store = await opening
+        maker.stdin = None
+    assert store.notes == []
+    await store.close()
+
+
 async def test_a_disk_that_hangs_is_waited_for_once(path: Path) -> None:
     async with opened(path, wait_s=WAIT_S) as store:
         await store.put("local", b"a", FIRST)
@@ -305,8 +321,7 @@ async def test_a_disk_that_hangs_is_waited_for_once(path: Path) -> None:
         assert store._jobs == 101  # what only asks is not queued: by then nobody waits for it
         release.set()
         await until(lambda: store._jobs == 0)
-        await store.longest("local", [b"a"])
-        assert store.counts.late == 101
+        assert store._late_jobs == 0
     async with opened(path) as store:
         assert await store.longest("local", [b"49"]) == (0, SECOND)
         assert await store.rate("anthropic", "m") == 0.2

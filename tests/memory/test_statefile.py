@@ -177,6 +177,18 @@ def test_the_least_recently_used_are_forgotten_beyond_the_limit(
     assert [number for number in range(30) if has(file, number)] == [3, *range(21, 30)]
 
 
+def test_what_is_too_old_counts_towards_what_is_too_many(
+    path: Path, times: Times, opened: Open
+) -> None:
+    file = opened()
+    for number in range(20):
+        put(file, number)
+        times.seconds += KEEP_S + DAY_S if number == 4 else 0
+    file._used.clear()
+    file.flush()
+    assert sql(path, "SELECT count(*) FROM placement") == [(10,)]
+
+
 def test_many_are_forgotten_in_slices(
     path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -320,6 +332,17 @@ def test_who_was_first_in_the_file_wins_over_what_waited(
     times.seconds += PAUSE_S
     file.flush()
     assert file.deepest("local", [link(1)]) == (0, Known(THIRD, True))
+
+
+def test_a_rate_that_waits_is_newer_than_the_files(path: Path, times: Times, opened: Open) -> None:
+    file, other = opened(), opened()
+    with second_process(HOLD_LOCK, path, "NORMAL"):
+        file.set_model(ModelRow("anthropic", "m", 0.3, None))
+    other.set_model(ModelRow("anthropic", "m", 0.2, None))
+    assert file.flush() == []
+    times.seconds += PAUSE_S
+    file.flush()
+    assert other.flush() == [ModelRow("anthropic", "m", 0.3, None)]
 
 
 def test_closing_writes_what_waits_even_right_after_a_failure(path: Path, opened: Open) -> None:

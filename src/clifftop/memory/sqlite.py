@@ -70,6 +70,7 @@ class SqliteStore:
         self._jobs = 0
         self._late_jobs = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._is_flushing = False
         self._set_since: set[tuple[str, str]] = set()
 
     @property
@@ -221,11 +222,18 @@ class SqliteStore:
 
     def _flush(self) -> None:
         self._timer = None
-        if self._file is not None and self._jobs < JOBS:
-            self._set_since.clear()
-            self._run(self._file.flush).add_done_callback(self._learn)
+        if self._file is None:
+            return
+        # One at a time: what was set after the first may not be forgotten for the second.
+        if self._is_flushing or self._jobs >= JOBS:
+            self._arm()
+            return
+        self._is_flushing = True
+        self._set_since.clear()
+        self._run(self._file.flush).add_done_callback(self._learn)
 
     def _learn(self, done: asyncio.Future[list[ModelRow]]) -> None:
+        self._is_flushing = False
         for row in _result(done) or []:
             # What was set while the file was read is newer.
             if row[:2] not in self._set_since:
