@@ -404,6 +404,19 @@ def test_a_file_that_was_removed_is_noticed(how: str, path: Path, opened: Open) 
     assert "was removed while it was in use" in file._notes[0]
 
 
+def test_the_file_is_opened_as_decided(opened: Open) -> None:
+    connection = opened()._connection
+    assert connection is not None
+    for pragma, value in (
+        ("journal_mode", "wal"),
+        ("synchronous", 1),  # NORMAL
+        ("busy_timeout", 30),
+        ("trusted_schema", 0),
+        ("max_page_count", SMALL.file_bytes // 4_096),
+    ):
+        assert connection.execute(f"PRAGMA {pragma}").fetchone() == (value,)
+
+
 def test_keys_are_digests_under_the_secret(path: Path, opened: Open) -> None:
     file = opened()
     file.put("ab", b"c" * 16, FIRST, instead_of=None, known=None)
