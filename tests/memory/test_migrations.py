@@ -80,11 +80,14 @@ async def test_a_newer_version_is_left_alone(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("version", [0, 1, -5])
-async def test_another_programs_database_is_left_alone(version: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("tables", "version"), [(1, 0), (1, 1), (1, -5), (0, 1)])
+async def test_another_programs_database_is_left_alone(
+    tables: int, version: int, tmp_path: Path
+) -> None:
     path = tmp_path / "state.db"
     with database(path) as connection:
-        connection.execute("CREATE TABLE bookmarks (url TEXT)")
+        for number in range(tables):
+            connection.execute(f"CREATE TABLE bookmarks{number} (url TEXT)")
         connection.execute(f"PRAGMA user_version = {version}")
     before = path.read_bytes()
     store = open_sqlite(path)

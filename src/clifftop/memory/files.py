@@ -61,7 +61,7 @@ def make_private(path: Path, *, mounts: Path = MOUNTS) -> None:
         # this process would drop SQLite's own locks on it (sqlite.org/howtocorrupt.html, 2.2).
         with suppress(FileExistsError):
             _create(path, b"")
-        check_private(path)
+        check_private(path)  # gives back what a umask took
 
 
 def read_secret(path: Path, new_secret: Callable[[int], bytes]) -> bytes:
@@ -160,7 +160,6 @@ def _create(path: Path, content: bytes) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, FILE_MODE)
     try:
-        os.fchmod(descriptor, FILE_MODE)
         os.write(descriptor, content)
         if content:
             os.fsync(descriptor)
