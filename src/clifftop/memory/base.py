@@ -116,6 +116,19 @@ class InProcessStore:
         self._placements.set((tenant, link), remembered)
         return remembered
 
+    def adopt(self, tenant: str, link: bytes, remembered: Remembered) -> None:
+        """Remember what a shared store says, whatever was known here."""
+        self._placements.set((tenant, link), remembered)
+
+    def adopt_model(
+        self, upstream: str, model: str, *, rate: float | None, window_tokens: int | None
+    ) -> None:
+        """Remember what a shared store says of a model, as far as it knows."""
+        if rate is not None:
+            self._rates.set((upstream, model), rate)
+        if window_tokens is not None:
+            self._windows.set((upstream, model), window_tokens)
+
     async def rate(self, upstream: str, model: str) -> float | None:
         """Give the tokens per byte that an upstream counts for a model."""
         return self._rates.get((upstream, model))
