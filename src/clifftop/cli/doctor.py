@@ -202,8 +202,8 @@ def _look_at_ways(report: Report, place: Place, upstream: str) -> None:
     environ = place.environ
     if setting_of("NODE_EXTRA_CA_CERTS", ("claude",), place) and "SSL_CERT_FILE" not in environ:
         report.problems.append(
-            "NODE_EXTRA_CA_CERTS is read by Node only: if the upstream or the proxy to it needs that"
-            " certificate, set SSL_CERT_FILE to a bundle that holds it too"
+            "NODE_EXTRA_CA_CERTS is read by Node only: if the upstream or the proxy to it needs"
+            " that certificate, set SSL_CERT_FILE to a bundle that holds it too"
         )
     if setting_of("CLAUDE_CODE_CLIENT_CERT", ("claude",), place):
         report.problems.append("CLAUDE_CODE_CLIENT_CERT: clifftop sends no client certificates")
