@@ -127,7 +127,8 @@ def _run(
         proxy.start()
     except SettingsError as error:
         lines = log_path.read_text(errors="replace").splitlines()
-        raise click.ClickException(f"{error}: {lines[-1] if lines else log_path}") from error
+        why = lines[-1].removeprefix("clifftop: ") if lines else f"its log {log_path} is empty"
+        raise SettingsError(f"{error}: {why}") from error
     try:
         launch = launch_of(cmd, place, base_url=proxy.url, run=run, settings_file=settings_file)
         if launch.private_settings is not None:
