@@ -63,6 +63,18 @@ class Desk:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(json.dumps(settings))
 
+    def skip_first_questions(self) -> None:
+        """Answer what the client asks on its first start on a terminal."""
+        trusted = {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}
+        known = {
+            "hasCompletedOnboarding": True,
+            "theme": "dark",
+            "bypassPermissionsModeAccepted": True,
+            "projects": {str(self.repository): trusted},
+        }
+        (self.home / ".claude.json").write_text(json.dumps(known))
+        self.write_settings("home/.claude/settings.json", skipDangerousModePermissionPrompt=True)
+
     def environ(self, **more: str) -> dict[str, str]:
         return {
             "HOME": str(self.home),
