@@ -63,7 +63,13 @@ from clifftop.proxy.settings import ProxySettings
 )
 @click.option("--strict", is_flag=True, envvar="CLIFFTOP_STRICT", help="Refuse over the budget.")
 @click.option("--shadow", is_flag=True, envvar="CLIFFTOP_SHADOW", help="Decide and log only.")
-@click.option("--lifeline", is_flag=True, hidden=True, envvar="CLIFFTOP_LIFELINE")
+@click.option(
+    "--lifeline",
+    is_flag=True,
+    hidden=True,
+    envvar="CLIFFTOP_LIFELINE",
+    help="End when standard input does; `run` sets it.",
+)
 @compaction_options
 def command(
     host: str,
