@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
-COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
-settings.register_profile("ci", max_examples=300, derandomize=True, database=None, **COMMON)
-settings.register_profile("full", max_examples=10_000, database=None, **COMMON)
-settings.register_profile("quick", max_examples=30, database=None, **COMMON)
+COMMON: dict[str, Any] = {
+    "deadline": None,
+    "suppress_health_check": list(HealthCheck),
+    "print_blob": True,
+    "database": None,
+}
+# Sessions are large: shrinking one takes minutes. `CLIFFTOP_HYPOTHESIS=shrink` is for the desk.
+PHASES = (Phase.explicit, Phase.generate)
+settings.register_profile("quick", max_examples=30, phases=PHASES, **COMMON)
+settings.register_profile("ci", max_examples=300, derandomize=True, phases=PHASES, **COMMON)
+settings.register_profile("full", max_examples=10_000, phases=PHASES, **COMMON)
+settings.register_profile("shrink", max_examples=300, **COMMON)
 settings.load_profile(os.environ.get("CLIFFTOP_HYPOTHESIS", "ci"))
 
 

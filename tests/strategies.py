@@ -64,7 +64,7 @@ PASTE_CHARS = 9_000
 BYTES_PER_TOKEN = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Session:
     """One conversation: its whole history, where its requests ended, and the fixed fields.
 
@@ -89,6 +89,11 @@ class Session:
     billing_moves: bool
     tools_grow: bool
     spelling: Literal["compact", "spaced", "escaped"]
+
+    def __repr__(self) -> str:
+        """Stay short: hypothesis writes out every argument of a failing example."""
+        turns = [f"{m['role'][0]}{len(str(m['content']))}" for m in self.messages]
+        return f"<session of {self.budget_tokens} tokens: {' '.join(turns)}>"[:2_000]
 
 
 def request(session: Session, n: int) -> dict[str, Any]:

@@ -111,11 +111,9 @@ class Conversation(RuleBasedStateMachine):
     def send(self) -> None:
         sent = self.stream.send(request_body(self.session, self.n))
         calm = self.previous if self.is_calm else None
-        judge(sent, calm, self.judge_stream(), typed_before(self.session, self.n))
+        typed = typed_before(self.session, self.n)
+        judge(sent, calm, self.stream, typed, forgets=self.forgets_safely)
         self.previous, self.is_calm = sent, True
-
-    def judge_stream(self) -> Stream:
-        return self.stream if self.forgets_safely else _Known(self.stream)
 
     forgets_safely = True
 
@@ -197,13 +195,6 @@ class Conversation(RuleBasedStateMachine):
         assert all(
             len(placement) == 3 for placement in getattr(self, "stream", Stream(1)).memory.values()
         )
-
-
-class _Known(Stream):
-    """A stream whose fresh copy knows what it knows: where rates or refusals moved crossings."""
-
-    def __new__(cls, stream: Stream) -> Stream:  # type: ignore[misc]
-        return stream
 
 
 TestConversation = Conversation.TestCase

@@ -177,7 +177,9 @@ async def raw_exchange(port: int, sent: bytes) -> bytes:
         await writer.wait_closed()
 
 
-def request_body(turns: int, *, result_chars: int = 4_000, **fields: Any) -> bytes:
+def request_body(
+    turns: int, *, result_chars: int = 4_000, words: str = "look at", **fields: Any
+) -> bytes:
     """Give the body of an agent's request: a task, then calls with long results."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": "Fix the failing test."}]
     for number in range(turns):
@@ -187,7 +189,7 @@ def request_body(turns: int, *, result_chars: int = 4_000, **fields: Any) -> byt
             "name": "Read",
             "input": {"file_path": f"/repo/src/module_{number}.py"},
         }
-        said = {"type": "text", "text": f"Step {number}: look at module {number}."}
+        said = {"type": "text", "text": f"Step {number}: {words} module {number}."}
         output = f"line {number} of the file\n" * (result_chars // 20)
         result = {"type": "tool_result", "tool_use_id": call["id"], "content": output}
         messages.append({"role": "assistant", "content": [said, call]})

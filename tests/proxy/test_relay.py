@@ -10,13 +10,15 @@ from contextlib import asynccontextmanager
 from itertools import pairwise
 
 import pytest
-from aiohttp import ClientPayloadError, StreamReader, web
+from aiohttp import ClientPayloadError, ClientSession, StreamReader, TCPConnector, web
 from aiohttp.base_protocol import BaseProtocol
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clifftop.proxy import relay
+from clifftop.proxy.app import start_proxy
 from clifftop.proxy.relay import EventTap, JsonTap, read_body, tap_for
+from clifftop.proxy.settings import Limits, ProxySettings
 from tests.proxy.scripted import Upstream, Wire, raw_exchange, request_body, wired
 
 STREAM = (
@@ -41,6 +43,14 @@ def test_usage_is_the_same_however_the_stream_is_cut(cuts: list[int]) -> None:
     for piece in pieces(STREAM, cuts):
         tap.feed(piece)
     assert tap.usage() == USAGE
+
+
+def test_each_kind_of_line_end_ends_an_event() -> None:
+    start = b'data: {"usage":{"input_tokens":%d}}'
+    for end in (b"\n", b"\r\n"):
+        tap = EventTap()
+        tap.feed(end.join([start % 1, b"", start % 2, b"", b""]))
+        assert tap.usage() == {"input_tokens": 2}
 
 
 def test_usage_is_the_same_at_every_single_border() -> None:
@@ -88,6 +98,7 @@ def test_a_huge_event_is_passed_over_and_the_next_one_read(monkeypatch: pytest.M
         tap.feed(b'data: {"usage": {"input_tokens": 1}}' + b" " * 50)
     for _ in range(100):
         tap.feed(b'\ndata: {"usage":{"input_tokens":2}}')
+    tap.feed(b'\ndata: {"usage":{"output_tokens":9}}')
     held = len(tap._rest) + sum(map(len, tap._data))
     assert held < 3_000
     tap.feed(b'\n\ndata: {"usage":{"input_tokens":3}}\n\n')
@@ -263,6 +274,37 @@ async def test_redirects_cookies_and_coded_answers_are_the_clients_to_handle() -
         assert wire.upstream.received[1].all("cookie") == []
 
 
+async def test_a_cookie_of_one_client_never_travels_with_another() -> None:
+    async def sets(request: web.Request, body: bytes) -> web.StreamResponse:
+        return web.Response(headers={"Set-Cookie": "session=1; Path=/"})
+
+    async with wired(upstream=Upstream(answer=sets)) as wire:
+        # aiohttp's jar would not keep cookies of an address, only of a name.
+        base = wire.upstream.url.replace("127.0.0.1", "localhost")
+        settings = ProxySettings(port=0, anthropic_upstream=base, follows_proxy_environment=False)
+        proxy = await start_proxy(settings)
+        for _ in range(2):
+            async with wire.client.get(proxy.url + "/api/x") as answer:
+                assert answer.headers["Set-Cookie"] == "session=1; Path=/"
+        await proxy.stop()
+        assert [received.all("cookie") for received in wire.upstream.received] == [[], []]
+
+
+async def test_calls_do_not_wait_for_each_other() -> None:
+    calls = 150
+    all_here = asyncio.Barrier(calls)
+
+    async def together(request: web.Request, body: bytes) -> web.StreamResponse:
+        await all_here.wait()
+        return web.Response()
+
+    async with wired(upstream=Upstream(answer=together)) as wire, asyncio.timeout(30):
+        async with ClientSession(connector=TCPConnector(limit=0)) as client:
+            sending = (client.get(wire.proxy.url + f"/v1/{n}") for n in range(calls))
+            answers = await asyncio.gather(*sending)
+        assert {answer.status for answer in answers} == {200}
+
+
 @pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "DELETE", "PUT", "PATCH", "PURGE"])
 async def test_any_method_is_relayed(method: str) -> None:
     async def length(request: web.Request, body: bytes) -> web.StreamResponse:
@@ -355,8 +397,6 @@ async def test_one_hundred_megabytes_are_relayed_as_a_stream() -> None:
 
 
 async def test_a_body_over_the_limit_is_relayed_with_its_length_and_a_note() -> None:
-    from clifftop.proxy.settings import Limits
-
     body = request_body(40)
     async with wired(limits=Limits(body_bytes=50_000), budget_tokens=8_000) as wire:
         answer = await wire.send(body)

@@ -61,15 +61,19 @@ class Cuts:
         Load-bearing turns: the newest result that loads each deferred tool, with its call; the
         newest compaction state of the provider. And an anchor: many models think only once, at the
         start of a tool loop of any length, and with thinking `enabled` a provider refuses a loop
-        that does not begin with a thought. What follows the block is one loop to it.
+        that does not begin with a thought. What follows the block is one loop to it, as long as
+        results follow each turn.
         """
         history, thinks = self.history, self.history.begins_with_thought
         newest = history.turn_at(cut)
         turns = sorted({self._turn_of(index) for index in self._wanted(cut)})
-        first = turns[0] if turns else newest
+        joined = len(turns)  # from here on results follow each turn: the newest loop begins here
+        while joined and history.has_results[turns[joined - 1]]:
+            joined -= 1
+        first = turns[joined] if joined < len(turns) else newest
         must_think = history.thinking_required and thinks[history.loop_start[newest]]
         if must_think and not thinks[first]:
-            turns = [*self._anchor(first, newest, budget_bytes), *turns]
+            turns[joined:joined] = self._anchor(first, newest, budget_bytes)
         return [index for turn in turns for index in self._whole(turn)]
 
     def _wanted(self, cut: int) -> set[int]:
@@ -91,9 +95,8 @@ class Cuts:
         for turns in (range(first - 1, -1, -1), range(newest - 1, first, -1)):
             smallest: list[tuple[int, int]] = []
             for turn in turns:
-                if not self.history.begins_with_thought[turn] or (
-                    turn > first and self._uses(turn)
-                ):
+                goes_on = self.history.begins_with_thought[turn] and self.history.has_results[turn]
+                if not goes_on or (turn > first and self._uses(turn)):
                     continue
                 size = sum(self.history.items[i].size.text_bytes for i in self._whole(turn))
                 if size <= budget_bytes * ANCHOR_SHARE:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from clifftop.core.turns import Call, History, Result, Thought
+from clifftop.core.turns import Call, History, Result
 from clifftop.errors import PlanError
 
 
@@ -133,14 +133,13 @@ def _check_loop(plan: Plan, history: History) -> None:
     turn = history.turn_at(tail.start)
     if not history.begins_with_thought[history.loop_start[turn]]:
         return
-    after_block = False
-    for step in plan.steps:
-        if isinstance(step, Insert):
-            after_block = True
-            continue
-        for index in range(step.start, step.stop) if after_block else ():
-            item = history.items[index]
-            if item.role == "assistant":
-                if not isinstance(next(iter(item.parts), None), Thought):
-                    raise PlanError(f"items[{index}] begins a tool loop without its thought")
-                return
+    first = turn
+    standing = [index for index in plan.kept() if history.head <= index < tail.start]
+    for index in reversed(standing):
+        number = history.turn_at(index + 1) - 1
+        if not history.has_results[number]:
+            break
+        first = number
+    if not history.begins_with_thought[first]:
+        at = history.starts[first]
+        raise PlanError(f"items[{at}] begins a tool loop without its thought")

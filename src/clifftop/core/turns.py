@@ -229,10 +229,19 @@ class History:
         """
         loop = list(range(len(self.starts)))
         for before, number in pairwise(range(len(self.starts))):
-            if self._has_results(before):
+            if self.has_results[before]:
                 loop[number] = loop[before]
         return loop
 
-    def _has_results(self, number: int) -> bool:
-        parts = (p for item in self.turn(number) if item.role == "user" for p in item.parts)
-        return any(isinstance(part, Result) and part.call_id for part in parts)
+    @cached_property
+    def has_results(self) -> list[bool]:
+        """Per turn: do results of client tools follow it?"""
+        return [
+            any(
+                isinstance(part, Result) and part.call_id
+                for item in self.turn(number)
+                if item.role == "user"
+                for part in item.parts
+            )
+            for number in range(len(self.starts))
+        ]

@@ -44,7 +44,7 @@ MARK = b'"cache_control"'
 INJECTED = re.compile(
     r"\s*(?:<(?:system-reminder|task-notification|total_tokens|command-(?:name|message|args|contents)"
     r"|local-command-(?:stdout|stderr|caveat)|bash-(?:input|stdout|stderr)|user-prompt-submit-hook"
-    r"|session-start-hook|ide_(?:opened_file|selection|diagnostics)|environment_context"
+    r"|session-start-hook|new-diagnostics|ide_(?:opened_file|selection|diagnostics)|environment_context"
     r"|environment_details|fork-boilerplate)\b"
     r"|Caveat: The messages below were generated|\[Request interrupted by user"
     r"|\[Subagent hand-back\]|\[SYSTEM NOTIFICATION|\[Your previous response had no visible output"
@@ -79,7 +79,11 @@ class AnthropicMessages:
         tools = (
             [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
         )
-        reader = _Reader(has_tools=bool(tools))
+        deferred = {str(t.get("name")): t for t in tools if t.get("defer_loading") is True}
+        reader = _Reader(
+            has_tools=bool(tools),
+            loaded_bytes={name: len(encode(unmark(tool))) for name, tool in deferred.items()},
+        )
         items, marks = [], []
         for number, (start, stop) in enumerate(layout.items):
             place = f"$.messages[{number}]"
@@ -98,9 +102,7 @@ class AnthropicMessages:
                 items,
                 fixed=fixed_size(fields.get("system"), tools),
                 thinking_required=isinstance(thinking, dict) and thinking.get("type") == "enabled",
-                deferred_tools=frozenset(
-                    str(tool.get("name")) for tool in tools if tool.get("defer_loading") is True
-                ),
+                deferred_tools=frozenset(deferred),
             ),
             model=str(fields.get("model", "")),
             answer_tokens=max_tokens if isinstance(max_tokens, int) else 0,
@@ -141,8 +143,9 @@ FIELDS_READ = frozenset(
 class _Reader:
     """Makes items of messages, in order: what a text is depends on what came before it."""
 
-    def __init__(self, *, has_tools: bool) -> None:
+    def __init__(self, *, has_tools: bool, loaded_bytes: dict[str, int]) -> None:
         self.has_tools = has_tools
+        self.loaded_bytes = loaded_bytes
         self.has_answer = False
 
     def item(self, message: Any, place: str) -> Item:
@@ -160,11 +163,16 @@ class _Reader:
             media_bytes += data_bytes
             media_tokens += tokens
         parts = tuple(self._parts(role, blocks))
+        loads = [name for part in parts if isinstance(part, Result) for name in part.loads]
+        # The provider writes a deferred tool's definition where a result loads it.
+        loaded_bytes = sum(self.loaded_bytes.get(name, 0) for name in loads)
         self.has_answer = self.has_answer or role == "assistant"
         return Item(
             role=role,
             parts=parts,
-            size=Size(text_bytes=len(plain) + 1 - media_bytes, media_tokens=media_tokens),
+            size=Size(
+                text_bytes=len(plain) + 1 - media_bytes + loaded_bytes, media_tokens=media_tokens
+            ),
             key=blake2b(plain, digest_size=16).digest(),
         )
 
@@ -269,7 +277,9 @@ def media_in(blocks: list[dict[str, Any]]) -> Iterator[tuple[int, int]]:
 def fixed_size(system: Any, tools: list[dict[str, Any]]) -> Size:
     """Size of what is sent beside the messages.
 
-    Claude Code's billing line is left out: it differs between agents and, in some modes, requests.
+    Deferred tools are not: clients declare them once they are loaded, and a fixed part that grew
+    would move older crossings. Nor is Claude Code's billing line: it differs between agents and,
+    in some modes, between requests.
     """
     if isinstance(system, list):
         system = [
@@ -277,6 +287,7 @@ def fixed_size(system: Any, tools: list[dict[str, Any]]) -> Size:
             for block in system
             if not (isinstance(block, dict) and str(block.get("text")).startswith(BILLING_LINE))
         ]
+    tools = [tool for tool in tools if tool.get("defer_loading") is not True]
     return Size(text_bytes=len(encode(unmark([system, tools]))))
 
 

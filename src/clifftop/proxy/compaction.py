@@ -147,8 +147,8 @@ class Compactor:
         decider, decision = refused.decider, refused.decision
         end, placement = len(decider.history), decision.placement
         is_made_here = placement is not None and decision.point == end
-        rung = placement.rung + 1 if placement is not None and is_made_here else 0
         chosen: Decision | None = None
+        rung = 0
         # Rungs that the named sizes rule out are passed over: each try costs a round trip.
         while (found := decider.replay(decision, rung=rung)) and found.placement:
             chosen, rung = found, found.placement.rung + 1
