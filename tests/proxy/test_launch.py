@@ -145,6 +145,7 @@ def test_the_newest_logs_are_kept(tmp_path: Path) -> None:
     for day in range(10, 10 + launch.LOGS_KEPT + 5):
         (tmp_path / f"run-202601{day}-000000-aaaaaa.log").touch()
     (tmp_path / "notes.txt").touch()
+    (tmp_path / "run-20260110-000000-aaaaaa.settings.json").touch()
     forget_old_logs(tmp_path)
     left = sorted(path.name for path in tmp_path.iterdir())
     assert len(left) == launch.LOGS_KEPT + 1

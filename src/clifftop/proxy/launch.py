@@ -64,9 +64,13 @@ def private_file(path: Path) -> int:
 
 
 def forget_old_logs(folder: Path) -> None:
-    """Delete all but the newest logs of runs. Their names sort by time."""
+    """Delete all but the newest logs of runs, and what a killed run left beside them.
+
+    Their names sort by time.
+    """
     for path in sorted(folder.glob("run-*.log"))[:-LOGS_KEPT]:
         path.unlink(missing_ok=True)
+        path.with_suffix(".settings.json").unlink(missing_ok=True)
 
 
 class ProxyProcess:
