@@ -18,6 +18,8 @@ from clifftop.errors import ClifftopError, SettingsError
 COMMANDS = {
     "compact": "Compact one request from a file.",
     "demo": "Watch a session fall off its cliffs; needs no key, agent or network.",
+    "doctor": "Say what is installed, which agents were found, and what is misconfigured.",
+    "run": "Run a coding agent with a private proxy.",
     "serve": "Run the proxy in front of a provider.",
 }
 

@@ -63,6 +63,13 @@ from clifftop.proxy.settings import ProxySettings
 )
 @click.option("--strict", is_flag=True, envvar="CLIFFTOP_STRICT", help="Refuse over the budget.")
 @click.option("--shadow", is_flag=True, envvar="CLIFFTOP_SHADOW", help="Decide and log only.")
+@click.option(
+    "--lifeline",
+    is_flag=True,
+    hidden=True,
+    envvar="CLIFFTOP_LIFELINE",
+    help="End when standard input does; `run` sets it.",
+)
 @compaction_options
 def command(
     host: str,
@@ -74,6 +81,7 @@ def command(
     state: str,
     strict: bool,
     shadow: bool,
+    lifeline: bool,
     profile: str,
     keep_recent: int,
     signatures: str | None,
@@ -105,7 +113,7 @@ def command(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
     try:
-        asyncio.run(_serve(settings))
+        asyncio.run(_serve(settings, ends_with_stdin=lifeline))
     except OSError as error:
         raise SettingsError(
             f"cannot listen on {host}:{port}: {error.strerror}; try --port 0"
@@ -119,11 +127,14 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-async def _serve(settings: ProxySettings) -> None:
+async def _serve(settings: ProxySettings, *, ends_with_stdin: bool) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
+    if ends_with_stdin:
+        # Nothing is ever written there: readable means that whoever started us is gone.
+        loop.add_reader(sys.stdin.fileno(), stop.set)
     proxy = await start_proxy(settings)
     click.echo(f"clifftop {__version__} listening on {proxy.url}")
     sys.stdout.flush()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TypeVar
 
 from aiohttp import ClientError, ClientResponse, ClientSession, web
@@ -20,11 +20,12 @@ from clifftop.dialects.overflow import classify
 from clifftop.errors import ClifftopError, OverBudgetError
 from clifftop.memory.base import InProcessStore, Store
 from clifftop.proxy import relay
-from clifftop.proxy.answers import OWN_PATHS, error_answer, own_answer
+from clifftop.proxy.answers import OWN_PATHS, error_answer, json_answer, own_answer
 from clifftop.proxy.call import Call, Stats
 from clifftop.proxy.compaction import Compactor, Outgoing
 from clifftop.proxy.settings import ProxySettings, environment_proxy
 from clifftop.proxy.streams import Streams
+from clifftop.proxy.summary import SUMMARY_PATH, Summary
 from clifftop.proxy.upstream import (
     MESSAGES,
     Target,
@@ -59,6 +60,8 @@ class Proxy:
         """Answer any request: our own paths here, all others from their upstream."""
         target = Target.of(request.raw_path)
         if target.path.startswith(OWN_PATHS):
+            if target.path == SUMMARY_PATH:
+                return json_answer(self._summary().to_json())
             return own_answer(target.path)
         self.stats.requests += 1
         call = Call(
@@ -68,6 +71,17 @@ class Proxy:
             return await self._answer(call)
         finally:
             call.log()
+
+    def _summary(self) -> Summary:
+        stats = self.stats
+        return Summary(
+            **asdict(stats.counts),
+            requests=stats.requests,
+            compacted=stats.compacted,
+            cliffs=stats.cliffs,
+            passed_through=stats.passed_through,
+            is_shadow=self.settings.is_shadow,
+        )
 
     async def _answer(self, call: Call) -> web.StreamResponse:
         request = call.request
@@ -219,6 +233,8 @@ class Proxy:
         )
         call.bytes_out = relayed.bytes_out
         self.stats.broken += not relayed.is_whole
+        if call.outgoing is not None and answer.status == 200:
+            call.outgoing.count(self.stats.counts, tap.usage() if tap else {})
         if call.outgoing is not None and tap is not None:
             await self._guarded(call, self.compactor.learn(call.outgoing, tap.usage()))
         return relayed.response

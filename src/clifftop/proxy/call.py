@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from clifftop.proxy.compaction import Outgoing
+from clifftop.proxy.summary import Counts
 from clifftop.proxy.upstream import MESSAGES, Target, UpstreamName
 
 log = logging.getLogger("clifftop.proxy")
@@ -36,6 +37,7 @@ class Stats:
     replays: int = 0
     upstream_errors: int = 0
     broken: int = 0
+    counts: Counts = field(default_factory=Counts)
 
 
 @dataclass(slots=True, kw_only=True)

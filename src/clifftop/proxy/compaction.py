@@ -22,6 +22,7 @@ from clifftop.errors import OverBudgetError
 from clifftop.memory.base import Remembered, Store
 from clifftop.proxy.settings import ProxySettings
 from clifftop.proxy.streams import Stream, Streams
+from clifftop.proxy.summary import Counts
 
 TENANT = "local"
 """The only tenant while there are no client keys."""
@@ -44,6 +45,17 @@ class Outgoing:
     decision: Decision
     size: Size
     notes: tuple[str, ...] = ()
+
+    def count(self, counts: Counts, usage: Mapping[str, object]) -> None:
+        """Add this request and its answer's usage to what is counted."""
+        terms = self.decider.terms
+        counts.add(
+            sent_tokens=self.size.tokens(terms.rate),
+            full_tokens=self.decider.full_tokens,
+            planned_tokens=self.decision.size_tokens,
+            usage=usage,
+            window_tokens=terms.window_tokens,
+        )
 
 
 class Figures(NamedTuple):
