@@ -78,7 +78,7 @@ def test_version() -> None:
         (["compact", "--dialect", "openai", "-"], "'openai' is not one of"),
         (["serve", "--port", "99999"], "port 99999"),
         (["serve", "--anthropic-upstream", "localhost:1"], "http:// or https:// URL"),
-        (["serve", "--state", "redis:"], "only 'memory:' is known"),
+        (["serve", "--state", "redis:"], "give memory:, sqlite:"),
         (["serve", "--host", "0.0.0.0"], "client keys"),
     ],
 )
@@ -165,9 +165,10 @@ def test_options_come_from_the_environment_and_flags_win() -> None:
     assert b"unchanged" in done.stderr
 
 
-def test_serve_says_where_it_listens_answers_and_ends_on_a_signal() -> None:
+def test_serve_says_where_it_listens_answers_and_ends_on_a_signal(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "state.db"
     process = subprocess.Popen(
-        [sys.executable, "-m", "clifftop", "serve", "--port", "0"],
+        [sys.executable, "-m", "clifftop", "serve", "--port", "0", "--state", f"sqlite://{path}"],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -180,6 +181,7 @@ def test_serve_says_where_it_listens_answers_and_ends_on_a_signal() -> None:
             assert json.load(answer)["status"] == "ok"
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
+        assert path.stat().st_mode & 0o777 == 0o600
     finally:
         if process.poll() is None:
             process.kill()
@@ -192,7 +194,7 @@ def test_a_port_that_is_taken_is_said() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        done = clifftop("serve", "--port", str(taken.getsockname()[1]))
+        done = clifftop("serve", "--port", str(taken.getsockname()[1]), "--state", "memory:")
     assert done.returncode == 2
     assert b"cannot listen on 127.0.0.1" in done.stderr
 

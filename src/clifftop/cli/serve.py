@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from ipaddress import ip_address
@@ -13,6 +14,9 @@ import click
 from clifftop import __version__
 from clifftop.cli.options import Budget, compaction_options, profile_of
 from clifftop.errors import SettingsError
+from clifftop.memory.base import Store
+from clifftop.memory.files import default_state_path
+from clifftop.memory.open import open_store
 from clifftop.proxy.app import start_proxy
 from clifftop.proxy.settings import ProxySettings
 
@@ -56,10 +60,10 @@ from clifftop.proxy.settings import ProxySettings
 )
 @click.option(
     "--state",
-    default="memory:",
+    default="sqlite:",
     show_default=True,
     envvar="CLIFFTOP_STATE",
-    help="Where placements are remembered.",
+    help="Where placements are remembered: sqlite: in your state folder, sqlite:///PATH, memory:.",
 )
 @click.option("--strict", is_flag=True, envvar="CLIFFTOP_STRICT", help="Refuse over the budget.")
 @click.option("--shadow", is_flag=True, envvar="CLIFFTOP_SHADOW", help="Decide and log only.")
@@ -112,8 +116,13 @@ def command(
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
+    store = open_store(
+        settings.state,
+        default_path=default_state_path(os.environ),
+        secret=os.environ.get("CLIFFTOP_SECRET"),
+    )
     try:
-        asyncio.run(_serve(settings, ends_with_stdin=lifeline))
+        asyncio.run(_serve(settings, store, ends_with_stdin=lifeline))
     except OSError as error:
         raise SettingsError(
             f"cannot listen on {host}:{port}: {error.strerror}; try --port 0"
@@ -127,7 +136,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-async def _serve(settings: ProxySettings, *, ends_with_stdin: bool) -> None:
+async def _serve(settings: ProxySettings, store: Store, *, ends_with_stdin: bool) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -135,8 +144,11 @@ async def _serve(settings: ProxySettings, *, ends_with_stdin: bool) -> None:
     if ends_with_stdin:
         # Nothing is ever written there: readable means that whoever started us is gone.
         loop.add_reader(sys.stdin.fileno(), stop.set)
-    proxy = await start_proxy(settings)
-    click.echo(f"clifftop {__version__} listening on {proxy.url}")
-    sys.stdout.flush()
-    await stop.wait()
-    await proxy.stop()
+    try:
+        proxy = await start_proxy(settings, store=store)
+        click.echo(f"clifftop {__version__} listening on {proxy.url}")
+        sys.stdout.flush()
+        await stop.wait()
+        await proxy.stop()
+    finally:
+        await store.close()

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from clifftop.core.profile import DEFAULT, Profile
 from clifftop.errors import SettingsError
+from clifftop.memory.open import parse_state
 
 MIB = 1 << 20
 SMALLEST_BUDGET_TOKENS = 1_000
@@ -72,8 +73,7 @@ class ProxySettings:
             raise SettingsError(f"budget {self.budget_tokens}: give a positive number of tokens")
         if self.keep_recent is not None and self.keep_recent < 1:
             raise SettingsError(f"keep-recent {self.keep_recent}: give 1 or more turns")
-        if self.state != "memory:":
-            raise SettingsError(f"state {self.state!r}: only 'memory:' is known")
+        parse_state(self.state)
         for name in ("anthropic", "openai", "gemini"):
             _check_upstream(name, self.upstream(name))
 
