@@ -62,8 +62,9 @@ class Known(NamedTuple):
 class Counts:
     """What went otherwise than it should.
 
-    `late`: calls that went on without the file; `failed`: errors of SQLite; `odd`: rows that were
-    ignored; `lost`: placements that are in no file because it could not be written for too long.
+    `late`: calls that did not wait for the file any longer; `failed`: errors of SQLite; `odd`: rows
+    that were ignored; `lost`: placements that are in no file because it could not be written for
+    too long.
     """
 
     late: int = 0
