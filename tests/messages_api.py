@@ -78,7 +78,8 @@ def sdk_accepts(body: Body) -> str | None:
     import pydantic
 
     try:
-        exhaust(sdk_type(streams=bool(body.get("stream"))).validate_python(without_gaps(body)))
+        shown = spelled_out(without_gaps(body))
+        exhaust(sdk_type(streams=bool(body.get("stream"))).validate_python(shown))
     except pydantic.ValidationError as error:
         worst = error.errors(include_url=False, include_input=False)[0]
         return f"{worst['msg']} at {worst['loc']} ({error.error_count()} complaints)"
@@ -723,6 +724,25 @@ def without_gaps(body: Body) -> Body:
         for m in messages
     ]
     return {**body, "messages": shown}
+
+
+def spelled_out(value: Any) -> Any:
+    """Write content that is a string as its list of one text block.
+
+    `typing` gives one object for `Union[str, Iterable[X]]` and `Union[Iterable[X], str]`, in the
+    order of whoever asked first in this process. In the second order pydantic takes a string for an
+    iterable of blocks, and its first letter for a wrong one.
+    """
+    if isinstance(value, list):
+        return [spelled_out(inner) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    spelled = {key: spelled_out(inner) for key, inner in value.items()}
+    if spelled.get("type", "tool_result") == "tool_result" and isinstance(
+        spelled.get("content"), str
+    ):
+        spelled["content"] = [{"type": "text", "text": spelled["content"]}]
+    return spelled
 
 
 def exhaust(value: Any) -> None:
