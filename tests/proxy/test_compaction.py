@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -266,6 +267,7 @@ async def test_a_refused_prompt_is_cut_and_the_client_sees_only_the_good_answer(
         assert wire.upstream.bodies[0] == request_body(20)
         assert answer.header(CLIFFS) == "1"
         assert wire.proxy.stats.replays == len(wire.upstream.bodies) - 1 == 1
+        assert wire.proxy.stats.cliffs == 1
         await wire.send(request_body(21))
         earlier, latest = (messages(body) for body in wire.upstream.bodies[1:3])
         assert latest[: len(earlier)] == earlier  # the replay's cliff was remembered
@@ -288,6 +290,29 @@ async def test_a_cliff_that_was_refused_is_replaced_in_the_store() -> None:
         assert wire.proxy.stats.replays == 1
         assert wire.upstream.bodies[1] == wire.upstream.bodies[2]
         assert len(store) == 1
+
+
+class CuredStore(InProcessStore):
+    """Another replica has met the same refusal and cut to the newest turn already."""
+
+    async def put(
+        self, tenant: str, link: bytes, remembered: Remembered, **more: Any
+    ) -> Remembered:
+        if more.get("instead_of") is not None:
+            cured = replace(remembered, placement=Placement(1, 13, 2))
+            await super().put(tenant, link, cured, instead_of=more["instead_of"])
+        return await super().put(tenant, link, remembered, **more)
+
+
+async def test_the_first_cure_of_a_refusal_is_sent() -> None:
+    store = CuredStore()
+    async with wired(budget_tokens=BUDGET, store=store) as wire:
+        wire.upstream.answer = refusing(3_500)
+        for _ in range(2):
+            assert (await wire.send(request_body(7))).status == 200
+        assert len(messages(wire.upstream.bodies[1])) == 4  # head, block, one turn
+        assert wire.upstream.bodies[1] == wire.upstream.bodies[2]
+        assert "dropped (" not in messages(wire.upstream.bodies[1])[1]["content"][0]["text"]
 
 
 async def test_after_three_replays_the_client_gets_the_upstreams_own_error() -> None:

@@ -98,11 +98,17 @@ def test_a_huge_event_is_passed_over_and_the_next_one_read(monkeypatch: pytest.M
         tap.feed(b'data: {"usage": {"input_tokens": 1}}' + b" " * 50)
     for _ in range(100):
         tap.feed(b'\ndata: {"usage":{"input_tokens":2}}')
-    tap.feed(b'\ndata: {"usage":{"output_tokens":9}}')
     held = len(tap._rest) + sum(map(len, tap._data))
     assert held < 3_000
     tap.feed(b'\n\ndata: {"usage":{"input_tokens":3}}\n\n')
     assert tap.usage() == {"input_tokens": 3}
+
+
+def test_a_huge_event_does_not_end_before_its_empty_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay, "TAP_BYTES", 50)
+    tap = EventTap()
+    tap.feed(b"data: " + b"x" * 100 + b'\nmore: x\ndata: {"usage":{"input_tokens":2}}\n\n')
+    assert tap.usage() == {}
 
 
 def test_usage_of_a_plain_answer() -> None:
