@@ -368,7 +368,7 @@ def test_options_behind_the_dashes_are_the_clients(desk: Desk) -> None:
 def test_wrong_use_starts_nothing(desk: Desk) -> None:
     done = desk.run("say", "hello", options=("--state", "redis:"))
     assert done.returncode == 2
-    assert done.stderr.startswith("clifftop: the proxy did not start: state 'redis:'")
+    assert done.stderr.startswith("clifftop: the proxy did not start: state redis:")
     assert done.stdout == ""
     assert "Usage" in subprocess.run(desk.argv()[:-1], capture_output=True, text=True).stderr
 

@@ -52,18 +52,7 @@ async def test_a_long_task_falls_off_cliffs_and_finishes(claude: Path, tmp_path:
     assert summary_of(ended.stderr) == {"calls": STEPS + 1, "cliffs": cliffs_of(bodies)}
 
 
-@pytest.mark.parametrize(
-    "tokens_per_byte",
-    [
-        DEFAULT_RATE,
-        pytest.param(
-            0.25,
-            marks=pytest.mark.xfail(
-                reason="needs a durable store: a rate that was learned goes with the process"
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("tokens_per_byte", [DEFAULT_RATE, 0.25])
 async def test_a_resumed_session_stays_on_its_cliff(
     claude: Path, tmp_path: Path, tokens_per_byte: float
 ) -> None:
