@@ -13,6 +13,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, web
@@ -24,6 +25,28 @@ from clifftop.proxy.settings import ProxySettings
 
 USAGE = {"input_tokens": 7, "output_tokens": 5}
 GOOD = {"type": "message", "role": "assistant", "content": [], "usage": USAGE}
+
+START = (
+    b'event: message_start\ndata: {"type":"message_start","message":{"usage":{"input_tokens":11}}}'
+    b"\n\n"
+)
+PING = b'event: ping\ndata: {"type":"ping"}\n\n'
+CONTENT = (
+    b'event: content_block_start\ndata: {"type":"content_block_start","index":0,"content_block":'
+    b'{"type":"text","text":""}}\n\n'
+)
+TOO_LONG = (
+    b'event: error\ndata: {"type":"error","error":{"type":"invalid_request_error",'
+    b'"message":"prompt is too long: 208310 tokens > 200000 maximum"}}\n\n'
+)
+STREAM = (
+    b'event: message_start\r\ndata: {"type":"message_start","message":{"usage":'
+    b'{"input_tokens":11,"cache_read_input_tokens":400,"output_tokens":1}}}\r\n\r\n'
+    b': ping\n\nevent: content_block_delta\ndata: {"type":"content_block_delta","delta":'
+    b'{"type":"text_delta","text":"say \\"usage\\" \xc3\xa9"}}\n\n'
+    b'event: message_delta\ndata: {"type":"message_delta",\ndata: "usage":{"output_tokens":42,'
+    b'"input_tokens":0}}\n\nevent: message_stop\ndata: {"type":"message_stop"}\n\n'
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,6 +198,38 @@ async def raw_exchange(port: int, sent: bytes) -> bytes:
     finally:
         writer.close()
         await writer.wait_closed()
+
+
+def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
+    edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
+    return [data[start:stop] for start, stop in pairwise(edges)]
+
+
+def events(*given: bytes | Awaitable[object]) -> Script:
+    """Stream these pieces, each as soon as what stands before it is over."""
+
+    async def answer(request: web.Request, body: bytes) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for piece in given:
+            if isinstance(piece, bytes):
+                await response.write(piece)
+            else:
+                await piece
+        return response
+
+    return answer
+
+
+def in_turn(*scripts: Script) -> Script:
+    """Answer with one script after the other, and with the last one from then on."""
+    following = list(scripts)
+
+    async def answer(request: web.Request, body: bytes) -> web.StreamResponse:
+        script = following.pop(0) if len(following) > 1 else following[0]
+        return await script(request, body)
+
+    return answer
 
 
 def request_body(

@@ -115,7 +115,7 @@ async def test_stateful_requests_are_relayed_untouched_with_a_note() -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/v1/messages/count_tokens",
+        "/v1/messages/batches",
         "/v1/chat/completions",
         "/v1/threads/t/messages",
         "/v1//messages",
