@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Any
+from itertools import count, pairwise
+from typing import Any, NamedTuple
 
 from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, web
 from yarl import URL
@@ -186,6 +187,61 @@ async def a_client() -> AsyncIterator[ClientSession]:
         skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding"),
     ) as client:
         yield client
+
+
+class Exchanged(NamedTuple):
+    """One request on a raw connection: which connection, which request on it, what came."""
+
+    connection: int
+    number: int
+    head: bytes
+    body: bytes
+
+
+RawScript = Callable[[Exchanged, asyncio.StreamWriter], Awaitable[bool]]
+"""Writes what it likes; True waits for a further request on the connection, False closes it."""
+
+PLAIN = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+
+
+@asynccontextmanager
+async def raw_upstream(script: RawScript) -> AsyncIterator[tuple[str, list[Exchanged]]]:
+    """Serve raw bytes; gives its URL and the list of what came."""
+    seen: list[Exchanged] = []
+    connections = 0
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        connection = connections
+        try:
+            for number in count(1):
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = re.search(rb"(?i)content-length: (\d+)", head)
+                body = await reader.readexactly(int(length[1]) if length else 0)
+                seen.append(Exchanged(connection, number, head, body))
+                if not await script(seen[-1], writer):
+                    break
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", seen
+
+
+@asynccontextmanager
+async def wired_raw(
+    script: RawScript, **changes: Any
+) -> AsyncIterator[tuple[Wire, list[Exchanged]]]:
+    """Put a proxy before an upstream of raw bytes."""
+    async with raw_upstream(script) as (base, seen):
+        bases = {"anthropic_upstream": base, "openai_upstream": base}
+        async with wired(**(bases | changes)) as wire:
+            yield wire, seen
 
 
 async def raw_exchange(port: int, sent: bytes) -> bytes:

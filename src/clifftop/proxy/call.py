@@ -71,7 +71,7 @@ class Call:
     is_whole: bool = False
     outgoing: Outgoing | None = None
     counted: Outgoing | None = None
-    purpose: Purpose = "turn"
+    purpose: Purpose | None = None
     notes: list[str] = field(default_factory=list)
     replays: int = 0
     retries: int = 0
@@ -95,7 +95,7 @@ class Call:
         facts: dict[str, object] = {
             "upstream": self.upstream,
             "route": ROUTES.get(self.target.path, "relay"),
-            "purpose": self.purpose,
+            "purpose": self.purpose or "none",
             "status": self.status,
             "bytes_read": len(self.data or b""),
             "bytes_out": self.bytes_out,
