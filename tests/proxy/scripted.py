@@ -144,7 +144,9 @@ async def serving(answer: Any) -> AsyncIterator[str]:
         auto_decompress=False,
         handler_cancellation=True,
         access_log=None,
+        max_line_size=2**17,
         max_field_size=2**17,
+        max_headers=1_000,
         shutdown_timeout=0.1,
     )
     await runner.setup()
