@@ -228,6 +228,7 @@ async def start_proxy(settings: ProxySettings, *, store: Store | None = None) ->
         app,
         auto_decompress=False,  # the client's own bytes must stay at hand
         handler_cancellation=True,  # a client that goes away ends the call upstream
+        logger=_server_log(),
         access_log=None,  # it would log paths and queries, which carry keys at some providers
         max_line_size=limits.header_bytes,
         max_field_size=limits.header_bytes,
@@ -255,3 +256,17 @@ async def start_proxy(settings: ProxySettings, *, store: Store | None = None) ->
         _session=session,
         _own_store=own_store,
     )
+
+
+def _server_log() -> logging.Logger:
+    """Give the log for aiohttp's server, which quotes what it cannot parse."""
+    server_log = logging.getLogger("clifftop.proxy.server")
+    server_log.addFilter(_leave_out_text)
+    return server_log
+
+
+def _leave_out_text(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    record.msg, record.args = "server error=%s", (type(error).__name__,)
+    record.exc_info = record.exc_text = None
+    return True

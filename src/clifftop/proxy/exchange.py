@@ -87,7 +87,7 @@ class Exchange:
                 is_read = call.outgoing is not None and answer.status == 200
                 tap = tap_for(answer.headers) if is_read else None
                 held = await self._hold(call, answer, tap)
-                if held.data and await self._cure(call, answer.status, held.data):
+                if await self._cure(call, answer.status, held.data):
                     continue
                 if held.is_broken:
                     self.stats.broken += 1

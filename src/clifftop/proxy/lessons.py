@@ -34,33 +34,33 @@ async def learn(
     the uncached rest alone.
     """
     model, stream = outgoing.request.model, outgoing.stream
-    prompt_tokens = usage_prompt_tokens(usage)
-    if prompt_tokens is None:
-        return ""
-    sent_tokens = round(outgoing.size.tokens(outgoing.decider.terms.rate))
-    told = msgspec.json.encode({"stop_reason": stop_reason, "usage": usage})
-    overflow = classify(200, told, sent_tokens=sent_tokens)
+    prompt_tokens = usage_prompt_tokens(usage) or 0
     written = usage.get("output_tokens")
     total_tokens = prompt_tokens + (written if isinstance(written, int) else 0)
+    sent_tokens = round(outgoing.size.tokens(outgoing.decider.terms.rate))
     window = await store.window(upstream, model)
-    found = None
+    told = msgspec.json.encode({"stop_reason": stop_reason, "usage": usage})
+    overflow = classify(200, told, sent_tokens=sent_tokens)
     kind: str = "" if overflow is None else overflow.kind
-    if overflow is not None and overflow.kind == "overflow_silent":
-        kept = stream.kept_tokens
-        stream.kept_tokens = prompt_tokens
-        if kept is None:
-            stream.is_cut_due = True
-        elif abs(kept - prompt_tokens) <= SAME * kept:
-            found = min(kept, prompt_tokens)
-    elif overflow is not None and overflow.kind == "overflow_soft":
-        stream.is_cut_due = True
-        found = total_tokens if prompt_tokens * 2 >= sent_tokens else None
-    elif stop_reason == "max_tokens" and window is not None and total_tokens >= window:
+    if stop_reason == "max_tokens" and window is not None and total_tokens >= window:
         # llama.cpp and vLLM lower `max_tokens` to what is left, and say nothing.
-        stream.is_cut_due, kind = True, "overflow_clamped"
+        kind = "overflow_clamped"
+    found = None
+    match kind:
+        case "overflow_silent":
+            kept, stream.kept_tokens = stream.kept_tokens, prompt_tokens
+            if kept is None:
+                stream.is_cut_due = True
+            elif abs(kept - prompt_tokens) <= SAME * kept:
+                found = min(kept, prompt_tokens)
+        case "overflow_soft":
+            stream.is_cut_due = True
+            found = total_tokens if prompt_tokens * 2 >= sent_tokens else None
+        case "overflow_clamped":
+            stream.is_cut_due = True
     if found is not None and (window is None or found < window):
         await store.set_window(upstream, model, found)
-    if kind != "overflow_silent":
+    if prompt_tokens and kind != "overflow_silent":
         rate = await store.rate(upstream, model) or DEFAULT_RATE
         seen = calibrate(rate, size=outgoing.size, reported_tokens=prompt_tokens)
         if seen != rate:
