@@ -256,7 +256,7 @@ def refusing(limit: int, *, status: int = 400) -> Script:
     return answer
 
 
-@pytest.mark.parametrize("status", [400, 413])
+@pytest.mark.parametrize("status", [400, 403, 413, 422, 500])
 async def test_a_refused_prompt_is_cut_and_the_client_sees_only_the_good_answer(
     status: int,
 ) -> None:

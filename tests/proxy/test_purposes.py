@@ -58,6 +58,13 @@ async def test_counting_opens_no_stream_and_stores_nothing() -> None:
         assert answer.header(STREAM) is None
 
 
+async def test_shadow_counts_the_clients_own_bytes() -> None:
+    upstream = Upstream(answer=counting())
+    async with wired(budget_tokens=BUDGET, is_shadow=True, upstream=upstream) as wire:
+        await wire.send(count_body(12), path=COUNT)
+        assert wire.upstream.bodies == [count_body(12)]
+
+
 @pytest.mark.parametrize("status", [404, 405, 501, 500, 529])
 async def test_a_count_that_the_upstream_does_not_give_is_estimated(status: int) -> None:
     async with wired(budget_tokens=BUDGET, upstream=Upstream(answer=counting(status))) as wire:

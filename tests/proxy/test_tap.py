@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from clifftop.proxy import tap as tap_module
 from clifftop.proxy.tap import EventTap, JsonTap, tap_for
-from tests.proxy.scripted import STREAM, pieces
+from tests.proxy.scripted import CONTENT, PING, START, STREAM, TOO_LONG, pieces
 
 USAGE = {"input_tokens": 11, "cache_read_input_tokens": 400, "output_tokens": 42}
 
@@ -19,6 +19,33 @@ def test_usage_is_the_same_however_the_stream_is_cut(cuts: list[int]) -> None:
     for piece in pieces(STREAM, cuts):
         tap.feed(piece)
     assert tap.usage() == USAGE
+
+
+END = (
+    b'event: message_delta\r\ndata: {"type":"message_delta",\r\ndata: "delta":{"stop_reason":"end_turn"'
+    b"}}\r\n\r\n"
+)
+
+
+@given(st.lists(st.integers(0, 1_000), max_size=40))
+def test_content_and_stop_reason_are_seen_however_the_stream_is_cut(cuts: list[int]) -> None:
+    tap = EventTap()
+    waiting = START + PING + b": comment\n\nevent: ping\n\n"
+    for piece in pieces(waiting, cuts):
+        tap.feed(piece)
+    assert (tap.has_content, tap.is_empty, tap.stop_reason()) == (False, True, "")
+    for piece in pieces(CONTENT + END, cuts):
+        tap.feed(piece)
+    assert (tap.has_content, tap.is_empty, tap.stop_reason()) == (True, False, "end_turn")
+
+
+@pytest.mark.parametrize("event", [CONTENT, END, TOO_LONG, b"data: [DONE]\n\n", b"data: {}\n\n"])
+def test_any_event_but_pings_and_starts_settles_an_answer(event: bytes) -> None:
+    tap = EventTap()
+    tap.feed(START + event[:-1])
+    assert not tap.has_content
+    tap.feed(event[-1:])
+    assert tap.has_content
 
 
 def test_each_kind_of_line_end_ends_an_event() -> None:
@@ -83,9 +110,11 @@ def test_a_huge_event_is_passed_over_and_the_next_one_read(monkeypatch: pytest.M
 
 def test_usage_of_a_plain_answer() -> None:
     tap = JsonTap()
-    for piece in (b'{"usage":', b'{"input_tokens":', b"9}}"):
+    assert tap.is_empty
+    for piece in (b'{"usage":', b'{"input_tokens":', b'9},"stop_reason":"max_tokens"}'):
         tap.feed(piece)
-    assert tap.usage() == {"input_tokens": 9}
+    assert (tap.usage(), tap.stop_reason()) == ({"input_tokens": 9}, "max_tokens")
+    assert (tap.has_content, tap.is_empty) == (False, False)
 
 
 def test_a_huge_plain_answer_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
