@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import count, pairwise
+from typing import Any, NamedTuple
 
 from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, web
 from yarl import URL
@@ -24,6 +26,28 @@ from clifftop.proxy.settings import ProxySettings
 
 USAGE = {"input_tokens": 7, "output_tokens": 5}
 GOOD = {"type": "message", "role": "assistant", "content": [], "usage": USAGE}
+
+START = (
+    b'event: message_start\ndata: {"type":"message_start","message":{"usage":{"input_tokens":11}}}'
+    b"\n\n"
+)
+PING = b'event: ping\ndata: {"type":"ping"}\n\n'
+CONTENT = (
+    b'event: content_block_start\ndata: {"type":"content_block_start","index":0,"content_block":'
+    b'{"type":"text","text":""}}\n\n'
+)
+TOO_LONG = (
+    b'event: error\ndata: {"type":"error","error":{"type":"invalid_request_error",'
+    b'"message":"prompt is too long: 208310 tokens > 200000 maximum"}}\n\n'
+)
+STREAM = (
+    b'event: message_start\r\ndata: {"type":"message_start","message":{"usage":'
+    b'{"input_tokens":11,"cache_read_input_tokens":400,"output_tokens":1}}}\r\n\r\n'
+    b': ping\n\nevent: content_block_delta\ndata: {"type":"content_block_delta","delta":'
+    b'{"type":"text_delta","text":"say \\"usage\\" \xc3\xa9"}}\n\n'
+    b'event: message_delta\ndata: {"type":"message_delta",\ndata: "usage":{"output_tokens":42,'
+    b'"input_tokens":0}}\n\nevent: message_stop\ndata: {"type":"message_stop"}\n\n'
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +144,9 @@ async def serving(answer: Any) -> AsyncIterator[str]:
         auto_decompress=False,
         handler_cancellation=True,
         access_log=None,
+        max_line_size=2**17,
         max_field_size=2**17,
+        max_headers=1_000,
         shutdown_timeout=0.1,
     )
     await runner.setup()
@@ -165,6 +191,61 @@ async def a_client() -> AsyncIterator[ClientSession]:
         yield client
 
 
+class Exchanged(NamedTuple):
+    """One request on a raw connection: which connection, which request on it, what came."""
+
+    connection: int
+    number: int
+    head: bytes
+    body: bytes
+
+
+RawScript = Callable[[Exchanged, asyncio.StreamWriter], Awaitable[bool]]
+"""Writes what it likes; True waits for a further request on the connection, False closes it."""
+
+PLAIN = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+
+
+@asynccontextmanager
+async def raw_upstream(script: RawScript) -> AsyncIterator[tuple[str, list[Exchanged]]]:
+    """Serve raw bytes; gives its URL and the list of what came."""
+    seen: list[Exchanged] = []
+    connections = 0
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        connection = connections
+        try:
+            for number in count(1):
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = re.search(rb"(?i)content-length: (\d+)", head)
+                body = await reader.readexactly(int(length[1]) if length else 0)
+                seen.append(Exchanged(connection, number, head, body))
+                if not await script(seen[-1], writer):
+                    break
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", seen
+
+
+@asynccontextmanager
+async def wired_raw(
+    script: RawScript, **changes: Any
+) -> AsyncIterator[tuple[Wire, list[Exchanged]]]:
+    """Put a proxy before an upstream of raw bytes."""
+    async with raw_upstream(script) as (base, seen):
+        bases = {"anthropic_upstream": base, "openai_upstream": base}
+        async with wired(**(bases | changes)) as wire:
+            yield wire, seen
+
+
 async def raw_exchange(port: int, sent: bytes) -> bytes:
     """Send bytes on a socket of their own and give all that comes back."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -175,6 +256,38 @@ async def raw_exchange(port: int, sent: bytes) -> bytes:
     finally:
         writer.close()
         await writer.wait_closed()
+
+
+def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
+    edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
+    return [data[start:stop] for start, stop in pairwise(edges)]
+
+
+def events(*given: bytes | Awaitable[object]) -> Script:
+    """Stream these pieces, each as soon as what stands before it is over."""
+
+    async def answer(request: web.Request, body: bytes) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for piece in given:
+            if isinstance(piece, bytes):
+                await response.write(piece)
+            else:
+                await piece
+        return response
+
+    return answer
+
+
+def in_turn(*scripts: Script) -> Script:
+    """Answer with one script after the other, and with the last one from then on."""
+    following = list(scripts)
+
+    async def answer(request: web.Request, body: bytes) -> web.StreamResponse:
+        script = following.pop(0) if len(following) > 1 else following[0]
+        return await script(request, body)
+
+    return answer
 
 
 def request_body(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import logging
@@ -10,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
+from aiohttp import ServerDisconnectedError, web
 
 from clifftop import __version__
 from clifftop.memory.base import InProcessStore
 from clifftop.proxy.app import start_proxy
-from clifftop.proxy.settings import ProxySettings
-from tests.proxy.scripted import GOOD, a_client, raw_exchange, request_body, wired
+from clifftop.proxy.settings import Limits, ProxySettings
+from tests.proxy.scripted import GOOD, Upstream, a_client, raw_exchange, request_body, wired
 
 BUDGET = 8_000
 NOTE, STREAM, CLIFFS = "x-clifftop-note", "x-clifftop-stream", "x-clifftop-cliffs"
@@ -115,7 +116,7 @@ async def test_stateful_requests_are_relayed_untouched_with_a_note() -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/v1/messages/count_tokens",
+        "/v1/messages/batches",
         "/v1/chat/completions",
         "/v1/threads/t/messages",
         "/v1//messages",
@@ -274,3 +275,45 @@ async def test_one_line_is_logged_per_request_without_content(
     for secret in ("hunter2", "secret-key", "Fix", "module_", "careful"):
         assert secret not in text
     assert "cliffs=3 placed=3 rung=0" in text or "placed=" in text
+
+
+# Stopping
+
+
+async def test_while_stopping_open_calls_end_and_ready_says_so() -> None:
+    is_begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: web.Request, body: bytes) -> web.StreamResponse:
+        is_begun.set()
+        await go_on.wait()
+        return web.json_response(GOOD)
+
+    async with wired(upstream=Upstream(answer=slow)) as wire:
+        ready = await wire.send(method="GET", path="/_clifftop/ready")
+        assert (ready.status, json.loads(ready.body)) == (200, {"status": "ready"})
+        sending = asyncio.create_task(wire.send(request_body(2)))
+        await is_begun.wait()
+        stopping = asyncio.create_task(wire.proxy.stop())
+        await asyncio.sleep(0)
+        ready = await wire.send(method="GET", path="/_clifftop/ready")
+        assert (ready.status, json.loads(ready.body)) == (503, {"status": "stopping"})
+        assert (await wire.send(method="GET", path="/_clifftop/health")).status == 200
+        go_on.set()
+        assert (await sending).status == 200
+        await stopping
+
+
+async def test_calls_that_do_not_end_are_broken_off_after_a_while() -> None:
+    is_begun = asyncio.Event()
+
+    async def endless(request: web.Request, body: bytes) -> web.StreamResponse:
+        is_begun.set()
+        await asyncio.Event().wait()
+        return web.Response()
+
+    async with wired(upstream=Upstream(answer=endless), limits=Limits(stop_s=0.01)) as wire:
+        sending = asyncio.create_task(wire.send(request_body(2)))
+        await is_begun.wait()
+        await wire.proxy.stop()
+        with pytest.raises(ServerDisconnectedError):
+            await sending

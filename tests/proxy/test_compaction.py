@@ -15,7 +15,7 @@ from aiohttp import web
 from clifftop.core.block import Placement
 from clifftop.core.profile import PAPER
 from clifftop.memory.base import InProcessStore, Remembered
-from tests.proxy.scripted import GOOD, Script, Upstream, request_body, wired
+from tests.proxy.scripted import CONTENT, GOOD, Script, Upstream, request_body, wired
 
 BUDGET = 8_000
 NOTE, STREAM, CLIFFS = "x-clifftop-note", "x-clifftop-stream", "x-clifftop-cliffs"
@@ -34,7 +34,8 @@ def without_messages(body: bytes) -> bytes:
 
 
 async def test_below_the_budget_the_upstream_gets_the_clients_bytes() -> None:
-    body = b' {"max_tokens" : 1e3,\n"messages":[ {"role":"user","content":"h\\u00e9"} ],"x":1.0}\n'
+    body = b' {"max_tokens" : 1e3,"tools":[{}],\n'
+    body += b'"messages":[ {"role":"user","content":"h\\u00e9"} ],"x":1.0}\n'
     async with wired(budget_tokens=BUDGET) as wire:
         answer = await wire.send(body)
         assert wire.upstream.bodies == [body]
@@ -193,7 +194,7 @@ async def test_usage_of_a_stream_is_measured_against_what_was_sent() -> None:
     async def counts(request: web.Request, sent: bytes) -> web.StreamResponse:
         start = {"type": "message_start", "message": {"usage": {"input_tokens": len(sent) // 5}}}
         event = b"event: message_start\ndata: " + json.dumps(start).encode() + b"\n\n"
-        return web.Response(body=event, content_type="text/event-stream")
+        return web.Response(body=event + CONTENT, content_type="text/event-stream")
 
     async with wired(budget_tokens=BUDGET, store=store, upstream=Upstream(answer=counts)) as wire:
         await wire.send(request_body(12))
@@ -256,7 +257,7 @@ def refusing(limit: int, *, status: int = 400) -> Script:
     return answer
 
 
-@pytest.mark.parametrize("status", [400, 413])
+@pytest.mark.parametrize("status", [400, 403, 413, 422, 500])
 async def test_a_refused_prompt_is_cut_and_the_client_sees_only_the_good_answer(
     status: int,
 ) -> None:

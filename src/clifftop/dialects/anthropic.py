@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -207,6 +207,43 @@ class _Reader:
         # cannot be sure of a person: a pin would make an injection last.
         is_observation = has_result or (not self.has_tools and self.has_answer)
         return Result(call_id="", text=text) if is_observation else Typed(text=text)
+
+
+Purpose = Literal["turn", "side", "summary"]
+
+SUMMARY_HEADS = (
+    "CRITICAL: Respond with TEXT ONLY",  # Claude Code 2.1
+    "Your task is to create a detailed summary of the conversation",  # Claude Code before
+    "You are the component that summarizes",  # Qwen Code
+    "You are performing a CONTEXT CHECKPOINT COMPACTION",  # Codex
+)
+
+
+def purpose_of(request: Request) -> Purpose:
+    """Tell what a request is for: a turn, its client's own summary, or a call beside the session.
+
+    Side calls have no turn: titles, probes, one question without tools. A summary request is the
+    history with one more text at its end.
+    """
+    history = request.history
+    if not history.starts:
+        tools = _field(request, "tools")
+        is_lone = sum(item.role != "system" for item in history.items) <= 1
+        is_title = b'"title"' in encode(_field(request, "output_config"))
+        is_side = not tools and (is_lone or is_title)
+        return "side" if is_side or request.answer_tokens == 1 else "turn"
+    last = history.items[-1]
+    text = last.parts[-1].text if last.parts and isinstance(last.parts[-1], Texts) else ""
+    is_summary = last.role == "user" and text.lstrip().startswith(SUMMARY_HEADS)
+    return "summary" if is_summary else "turn"
+
+
+Texts = (Typed, Note, Result)
+
+
+def _field(request: Request, name: str) -> Any:
+    span = request.layout.fields.get(name)
+    return None if span is None else decode(request.body, span, f"$.{name}")
 
 
 def blocks_of(content: Any, place: str) -> list[dict[str, Any]]:

@@ -37,10 +37,19 @@ def error_answer(
     return json_answer(body, status=status, headers=headers)
 
 
-def own_answer(path: str) -> web.Response:
+def estimate_answer(tokens: int, *, headers: Mapping[str, str]) -> web.Response:
+    """Answer a count of tokens that no upstream counted."""
+    return json_answer({"input_tokens": tokens}, headers=headers)
+
+
+def own_answer(path: str, *, is_stopping: bool) -> web.Response:
     """Answer one of our own paths."""
     if path == OWN_PATHS + "health":
         return json_answer({"status": "ok", "version": clifftop.__version__})
+    if path == OWN_PATHS + "ready":
+        if is_stopping:
+            return json_answer({"status": "stopping"}, status=503)
+        return json_answer({"status": "ready"})
     return json_answer({"error": "no such path"}, status=404)
 
 

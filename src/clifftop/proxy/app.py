@@ -1,41 +1,37 @@
 """The proxy: what comes in is compacted or relayed, and nothing of ours may stop it.
 
 The only broad `except` of the project is in `Proxy._guarded`: whatever goes wrong inside us, the
-client's own bytes go out, once. What a body becomes is `compaction`'s, how bytes pass `relay`'s.
+client's own bytes go out, once. What a body becomes is `compaction`'s, how it is sent `exchange`'s.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import Awaitable
 from dataclasses import asdict, dataclass
 from typing import TypeVar
 
-from aiohttp import ClientError, ClientResponse, ClientSession, web
+from aiohttp import ClientSession, web
 from aiohttp.typedefs import Handler
-from yarl import URL
 
 from clifftop.dialects import get_dialect
-from clifftop.dialects.overflow import classify
+from clifftop.dialects.anthropic import purpose_of
 from clifftop.errors import ClifftopError, OverBudgetError
 from clifftop.memory.base import InProcessStore, Store
 from clifftop.proxy import relay
-from clifftop.proxy.answers import OWN_PATHS, error_answer, json_answer, own_answer
+from clifftop.proxy.answers import OWN_PATHS, json_answer, own_answer
 from clifftop.proxy.call import Call, Stats
-from clifftop.proxy.compaction import Compactor, Outgoing
-from clifftop.proxy.settings import ProxySettings, environment_proxy
+from clifftop.proxy.compaction import Compactor
+from clifftop.proxy.exchange import Exchange, refuse
+from clifftop.proxy.outgoing import Outgoing
+from clifftop.proxy.settings import ProxySettings
 from clifftop.proxy.streams import Streams
 from clifftop.proxy.summary import SUMMARY_PATH, Summary
-from clifftop.proxy.upstream import (
-    MESSAGES,
-    Target,
-    make_session,
-    request_headers,
-    upstream_of,
-    url_at,
-)
+from clifftop.proxy.upstream import COUNT_TOKENS, MESSAGES, Target, make_session, upstream_of
 
-REPLAYS = 3  # paper, Algorithm 1, line 18 leaves the number open
+FLUSH_S = 0.5
+"""For what is answered at the moment of stopping and still on its way out."""
 
 log = logging.getLogger("clifftop.proxy")
 T = TypeVar("T")
@@ -46,14 +42,24 @@ class Proxy:
 
     def __init__(self, *, settings: ProxySettings, store: Store, session: ClientSession) -> None:
         self.settings = settings
-        self.session = session
         self.stats = Stats()
+        self.is_stopping = False
+        self._open = 0
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
         self.compactor = Compactor(
             settings=settings,
             store=store,
             streams=Streams(settings.limits.streams),
             dialect=get_dialect("anthropic"),
             upstream="anthropic",
+        )
+        self.exchange = Exchange(
+            settings=settings,
+            session=session,
+            stats=self.stats,
+            compactor=self.compactor,
+            guarded=self._guarded,
         )
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -62,14 +68,19 @@ class Proxy:
         if target.path.startswith(OWN_PATHS):
             if target.path == SUMMARY_PATH:
                 return json_answer(self._summary().to_json())
-            return own_answer(target.path)
+            return own_answer(target.path, is_stopping=self.is_stopping)
         self.stats.requests += 1
+        self._open += 1
+        self._is_idle.clear()
         call = Call(
             request=request, target=target, upstream=upstream_of(target.path, request.headers)
         )
         try:
             return await self._answer(call)
         finally:
+            self._open -= 1
+            if not self._open:
+                self._is_idle.set()
             call.log()
 
     def _summary(self) -> Summary:
@@ -83,12 +94,21 @@ class Proxy:
             is_shadow=self.settings.is_shadow,
         )
 
+    async def drain(self) -> None:
+        """Say that we are not ready any more, and give open calls some time to end."""
+        self.is_stopping = True
+        try:
+            async with asyncio.timeout(self.settings.limits.stop_s):
+                await self._is_idle.wait()
+        except TimeoutError:
+            log.warning("stopping open=%d", self._open)
+
     async def _answer(self, call: Call) -> web.StreamResponse:
         request = call.request
         if request.method == "CONNECT" or "Upgrade" in request.headers:
             # Codex falls back to plain HTTP at once on a 426, and tries for seconds on any other.
-            return self._refuse(call, 426, "clifftop relays plain HTTP only, no WebSocket")
-        if request.method == "POST" and call.target.path == MESSAGES:
+            return refuse(call, 426, "clifftop relays plain HTTP only, no WebSocket")
+        if request.method == "POST" and call.target.path in (MESSAGES, COUNT_TOKENS):
             coding = request.headers.get("Content-Encoding", "identity").strip().lower()
             if coding in ("", "identity"):
                 refusal = await self._compact(call)
@@ -96,7 +116,7 @@ class Proxy:
                     return refusal
             else:
                 call.notes.append("not compacted (content-encoding)")
-        return await self._exchange(call)
+        return await self.exchange.answer(call)
 
     async def _compact(self, call: Call) -> web.StreamResponse | None:
         """Read the body and prepare what goes upstream; an answer only where it is refused."""
@@ -104,7 +124,7 @@ class Proxy:
         try:
             call.data, call.is_whole = await relay.read_body(call.request.content, limit_bytes)
         except (web.RequestPayloadError, ConnectionError):
-            return self._refuse(call, 400, "clifftop: the request's body broke off")
+            return refuse(call, 400, "clifftop: the request's body broke off")
         if not call.is_whole:
             self.stats.too_large += 1
             call.notes.append(f"not compacted (body over {limit_bytes} bytes)")
@@ -113,19 +133,34 @@ class Proxy:
             call.outgoing = await self._guarded(call, self._prepare(call, call.data))
         except OverBudgetError as error:
             self.stats.refused += 1
-            return self._refuse(call, 400, f"clifftop --strict: {error}")
+            return refuse(call, 400, f"clifftop --strict: {error}")
         return None
 
     async def _prepare(self, call: Call, body: bytes) -> Outgoing | None:
+        """Decide what goes upstream; None where it is what came."""
         request = self.compactor.read(body)
         if request.stateful:
             call.notes.append(f"not compacted (stateful: {request.stateful})")
             return None
-        outgoing = await self.compactor.prepare(request)
+        if call.target.path == COUNT_TOKENS:
+            self.stats.counted += 1
+            call.counted = await self.compactor.preview(request)
+            call.data = call.counted.body
+            return None
+        call.purpose = purpose_of(request)
+        match call.purpose:
+            case "side":
+                self.stats.side_calls += 1
+                return None
+            case "summary":
+                self.stats.summaries += 1
+                outgoing = await self.compactor.prepare_summary(request)
+            case "turn":
+                outgoing = await self.compactor.prepare(request)
+                self.stats.cliffs += len(outgoing.decision.placed)
+                is_over = outgoing.decision.size_tokens > outgoing.decider.terms.threshold_tokens
+                self.stats.over_budget += is_over
         call.notes.extend(outgoing.notes)
-        self.stats.cliffs += len(outgoing.decision.placed)
-        is_over = outgoing.decision.size_tokens > outgoing.decider.terms.threshold_tokens
-        self.stats.over_budget += is_over
         if self.settings.is_shadow:
             call.notes.append("shadow")
         elif outgoing.decision.placement is not None:
@@ -159,90 +194,6 @@ class Proxy:
         place = "" if trace is None else f"{trace.tb_frame.f_code.co_name}:{trace.tb_lineno}"
         log.warning("failure error=%s place=%s", name, place)
 
-    async def _exchange(self, call: Call) -> web.StreamResponse:
-        """Send a request up and its answer down, again where a refusal can be cured."""
-        url = url_at(self.settings.upstream(call.upstream), call.target)
-        if url is None:
-            return self._refuse(call, 400, "clifftop: the path leaves the upstream's base path")
-        while True:
-            try:
-                answer = await self._send(call, url)
-            except (ClientError, OSError, TimeoutError) as error:
-                self.stats.upstream_errors += 1
-                message = f"clifftop: the upstream {url.origin()} gave no answer"
-                return self._refuse(call, 502, f"{message} ({type(error).__name__})")
-            async with answer:
-                call.status, start = answer.status, b""
-                if answer.status >= 400 and call.outgoing is not None:
-                    start = await relay.read_ahead(answer.content, self.settings.limits.error_bytes)
-                    if await self._cure(call, answer.status, start):
-                        continue
-                return await self._pass_on(call, answer, start)
-
-    async def _send(self, call: Call, url: URL) -> ClientResponse:
-        request = call.request
-        headers = request_headers(request.raw_headers)
-        data: AsyncIterator[bytes | memoryview] | None = None
-        if call.is_whole and call.data is not None:
-            # What we must read has to come plain.
-            headers["Accept-Encoding"] = "identity"
-            body = call.outgoing.body if call.outgoing is not None else call.data
-            headers["Content-Length"] = str(len(body))
-            data = relay.sliced(body) if body else None
-        elif request.body_exists:
-            if "Content-Length" in request.headers:
-                headers["Content-Length"] = request.headers["Content-Length"]
-            data = relay.streamed(call.data or b"", request.content)
-        proxy = environment_proxy(str(url)) if self.settings.follows_proxy_environment else None
-        return await self.session.request(
-            request.method,
-            url,
-            headers=headers,
-            data=data,
-            proxy=proxy,
-            allow_redirects=False,
-        )
-
-    async def _cure(self, call: Call, status: int, body: bytes) -> bool:
-        """Is there a smaller prompt for one that was refused as too long? It becomes the call's."""
-        refused = call.outgoing
-        if refused is None or call.replays >= REPLAYS:
-            return False
-        cliffs = refused.stream.cliffs
-        cure = await self._guarded(call, self._harder(refused, status, body))
-        if cure is None:
-            return False
-        self.stats.cliffs += cure.stream.cliffs - cliffs
-        call.outgoing = cure
-        call.replays += 1
-        self.stats.replays += 1
-        self.stats.compacted += refused.decision.placement is None
-        return True
-
-    async def _harder(self, refused: Outgoing, status: int, body: bytes) -> Outgoing | None:
-        overflow = classify(status, body)
-        return None if overflow is None else await self.compactor.harder(refused, overflow)
-
-    async def _pass_on(
-        self, call: Call, answer: ClientResponse, start: bytes
-    ) -> web.StreamResponse:
-        is_read = call.outgoing is not None and answer.status == 200
-        tap = relay.tap_for(answer.headers) if is_read else None
-        relayed = await relay.relay_answer(
-            call.request, answer, ours=call.ours(), start=start, tap=tap
-        )
-        call.bytes_out = relayed.bytes_out
-        self.stats.broken += not relayed.is_whole
-        if call.outgoing is not None and answer.status == 200:
-            call.outgoing.count(self.stats.counts, tap.usage() if tap else {})
-        if call.outgoing is not None and tap is not None:
-            await self._guarded(call, self.compactor.learn(call.outgoing, tap.usage()))
-        return relayed.response
-
-    def _refuse(self, call: Call, status: int, message: str) -> web.Response:
-        call.status = status
-        return error_answer(call.upstream, status, message, headers=call.ours())
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningProxy:
@@ -251,12 +202,14 @@ class RunningProxy:
     url: str
     port: int
     stats: Stats
+    _proxy: Proxy
     _runner: web.AppRunner
     _session: ClientSession
     _own_store: Store | None
 
     async def stop(self) -> None:
-        """Stop listening, break off what is open, and close what was opened here."""
+        """Let open calls end, break off what then still is, and close what was opened here."""
+        await self._proxy.drain()
         await self._runner.cleanup()
         await self._session.close()
         if self._own_store is not None:
@@ -289,6 +242,7 @@ async def start_proxy(settings: ProxySettings, *, store: Store | None = None) ->
         app,
         auto_decompress=False,  # the client's own bytes must stay at hand
         handler_cancellation=True,  # a client that goes away ends the call upstream
+        logger=_server_log(),
         access_log=None,  # it would log paths and queries, which carry keys at some providers
         max_line_size=limits.header_bytes,
         max_field_size=limits.header_bytes,
@@ -296,7 +250,7 @@ async def start_proxy(settings: ProxySettings, *, store: Store | None = None) ->
         read_bufsize=256 * 1024,
         keepalive_timeout=3_600,
         lingering_time=10,
-        shutdown_timeout=limits.stop_s,
+        shutdown_timeout=FLUSH_S,
     )
     try:
         await runner.setup()
@@ -311,7 +265,22 @@ async def start_proxy(settings: ProxySettings, *, store: Store | None = None) ->
         url=f"http://{host}:{port}",
         port=port,
         stats=proxy.stats,
+        _proxy=proxy,
         _runner=runner,
         _session=session,
         _own_store=own_store,
     )
+
+
+def _server_log() -> logging.Logger:
+    """Give the log for aiohttp's server, which quotes what it cannot parse."""
+    server_log = logging.getLogger("clifftop.proxy.server")
+    server_log.addFilter(_leave_out_text)
+    return server_log
+
+
+def _leave_out_text(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    record.msg, record.args = "server error=%s", (type(error).__name__,)
+    record.exc_info = record.exc_text = None
+    return True

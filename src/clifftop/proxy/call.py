@@ -6,13 +6,23 @@ Logged are ids, names of ours and counts: no path, query, header or text that a 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from clifftop.proxy.compaction import Outgoing
+from clifftop.dialects.anthropic import Purpose
+from clifftop.proxy.outgoing import Outgoing
 from clifftop.proxy.summary import Counts
-from clifftop.proxy.upstream import MESSAGES, Target, UpstreamName
+from clifftop.proxy.upstream import COUNT_TOKENS, MESSAGES, Target, UpstreamName
+
+ROUTES = {MESSAGES: "messages", COUNT_TOKENS: "count"}
+USAGE = (
+    "input_tokens",
+    "cache_read_input_tokens",
+    "cache_creation_input_tokens",
+    "output_tokens",
+)
 
 log = logging.getLogger("clifftop.proxy")
 
@@ -23,7 +33,9 @@ class Stats:
 
     `compacted`: requests sent with a block; `passed_through`: sent as they came because something
     failed in us; `failures`: all that failed in us; `too_large`: not read for their size;
-    `refused`: by strict mode; `broken`: answers that did not reach their end.
+    `refused`: by strict mode; `broken`: answers that did not reach their end; `retries`: sent again
+    because a kept connection was dead; `side_calls`, `summaries`, `counted`: requests that open no
+    stream; `late_overflows`: answers that stood, but told that their prompt was about too long.
     """
 
     requests: int = 0
@@ -37,6 +49,11 @@ class Stats:
     replays: int = 0
     upstream_errors: int = 0
     broken: int = 0
+    retries: int = 0
+    side_calls: int = 0
+    summaries: int = 0
+    counted: int = 0
+    late_overflows: int = 0
     counts: Counts = field(default_factory=Counts)
 
 
@@ -45,7 +62,8 @@ class Call:
     """One request, and what became of it.
 
     `data`: what was read of its body, None where nothing was; `is_whole`: nothing follows that.
-    `outgoing`: None where the client's own bytes go upstream. `status` is 0 until there is one.
+    `outgoing`: None where `data` goes upstream. `counted`: what a count of tokens is for.
+    `overflow`: its kind, where the answer stood all the same. `status` is 0 until there is one.
     """
 
     request: web.Request
@@ -54,8 +72,13 @@ class Call:
     data: bytes | None = None
     is_whole: bool = False
     outgoing: Outgoing | None = None
+    counted: Outgoing | None = None
+    purpose: Purpose | None = None
     notes: list[str] = field(default_factory=list)
     replays: int = 0
+    retries: int = 0
+    usage: Mapping[str, object] = field(default_factory=dict)
+    overflow: str = ""
     bytes_out: int = 0
     status: int = 0
 
@@ -73,10 +96,12 @@ class Call:
         """Log the one line of this request."""
         facts: dict[str, object] = {
             "upstream": self.upstream,
-            "route": "messages" if self.target.path == MESSAGES else "relay",
+            "route": ROUTES.get(self.target.path, "relay"),
+            "purpose": self.purpose or "none",
             "status": self.status,
             "bytes_read": len(self.data or b""),
             "bytes_out": self.bytes_out,
+            "retries": self.retries,
         }
         if self.outgoing is not None:
             decision, stream = self.outgoing.decision, self.outgoing.stream
@@ -90,5 +115,10 @@ class Call:
                 "budget_tokens": self.outgoing.decider.terms.budget_tokens,
                 "replays": self.replays,
             }
+        for name in USAGE:
+            if isinstance(tokens := self.usage.get(name), int):
+                facts[name] = tokens
+        if self.overflow:
+            facts["overflow"] = self.overflow
         line = " ".join(f"{name}={value}" for name, value in facts.items())
         log.info("request %s%s", line, f' note="{"; ".join(self.notes)}"' if self.notes else "")

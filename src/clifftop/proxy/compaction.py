@@ -1,4 +1,4 @@
-"""From the client's body to the body that goes upstream, and what an answer teaches.
+"""From the client's body to the body that goes upstream.
 
 Knows the store, the streams and the algorithm, but no HTTP. Whatever fails here is raised; that the
 client's own bytes then go out is `app`'s.
@@ -7,22 +7,20 @@ client's own bytes then go out is `app`'s.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
 
 from clifftop.core.block import Placement
 from clifftop.core.decide import BLOCK_ENVELOPE, Decider, Decision, Stored, Terms
 from clifftop.core.plan import check
 from clifftop.core.policy import DEFAULT_BUDGET_TOKENS
-from clifftop.core.sizes import DEFAULT_RATE, Size, calibrate, usage_prompt_tokens
+from clifftop.core.sizes import DEFAULT_RATE, Size
 from clifftop.dialects.base import Dialect, Request
 from clifftop.dialects.overflow import Overflow
 from clifftop.errors import OverBudgetError
 from clifftop.memory.base import Remembered, Store
+from clifftop.proxy.outgoing import Outgoing, figures_of, smaller
 from clifftop.proxy.settings import ProxySettings
 from clifftop.proxy.streams import Stream, Streams
-from clifftop.proxy.summary import Counts
 
 TENANT = "local"
 """The only tenant while there are no client keys."""
@@ -32,52 +30,6 @@ FIXED_PARTS = 2.5
 
 RACES = 3
 """How often others may place first before we take our own decision as it is."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outgoing:
-    """What goes upstream for one request. `size` is of what is really sent."""
-
-    body: bytes
-    request: Request
-    stream: Stream
-    decider: Decider
-    decision: Decision
-    size: Size
-    notes: tuple[str, ...] = ()
-
-    def count(self, counts: Counts, usage: Mapping[str, object]) -> None:
-        """Add this request and its answer's usage to what is counted."""
-        terms = self.decider.terms
-        counts.add(
-            sent_tokens=self.size.tokens(terms.rate),
-            full_tokens=self.decider.full_tokens,
-            planned_tokens=self.decision.size_tokens,
-            usage=usage,
-            window_tokens=terms.window_tokens,
-        )
-
-
-class Figures(NamedTuple):
-    """What a prompt consists of, in tokens. `fixed`: what no cliff can touch, the head included."""
-
-    total: int
-    budget: int
-    fixed: int
-    block: int
-    recent: int
-
-    @property
-    def smallest_budget(self) -> int:
-        """The smallest budget that makes sense: twice the fixed part, in whole thousands."""
-        return math.ceil(2 * self.fixed / 1_000) * 1_000
-
-    def __str__(self) -> str:
-        return (
-            f"prompt {self.total}, budget {self.budget}, fixed part {self.fixed},"
-            f" block {self.block}, recent {self.recent}, smallest sensible budget"
-            f" {self.smallest_budget} tokens"
-        )
 
 
 class Compactor:
@@ -114,8 +66,79 @@ class Compactor:
             OverBudgetError: strict mode, and nothing brings the prompt under the budget.
             PlanError: a plan that would break a promise.
         """
+        stream = self.streams.of(TENANT, request.history)
+        stream.answer_tokens = request.answer_tokens
+        decider, stored, remembered = await self._decider(request, stream)
+        # A title request has a session's head but neither tools nor a turn: it fixes nothing.
+        if request.history.starts and self.settings.budget_tokens is None:
+            stream.budget_tokens = decider.terms.budget_tokens
+        notes = self._differences(stream, stored, remembered, decider)
+        decision = await self._settle(decider, stored)
+        if stream.is_cut_due and not self.settings.is_shadow:
+            stream.is_cut_due = False
+            decision = await self._cut(decider, decision)
+        stream.cliffs += len(decision.placed)
+        if decision.placement is not None:
+            stream.cliffs = max(stream.cliffs, 1)
+        outgoing = self._render(request, stream, decider, decision)
+        return replace(outgoing, notes=(*notes, *self._over_budget(outgoing)))
+
+    async def preview(self, request: Request) -> Outgoing:
+        """Decide what would go upstream. Remembers nothing: no stream, no placement."""
+        stream = self.streams.seen(TENANT, request.history)
+        decider, stored, _ = await self._decider(request, stream)
+        decision = decider.decide(stored)
+        if stream.is_cut_due and not decision.placed and not self.settings.is_shadow:
+            decision = decider.replay(decision, rung=0) or decision
+        outgoing = self._render(request, stream, decider, decision)
+        return replace(outgoing, is_remembered=False)
+
+    async def prepare_summary(self, request: Request) -> Outgoing:
+        """Give a client's own summary request its full history, where the window holds it.
+
+        What it writes replaces the history for good. Remembers nothing: see `preview`.
+        """
+        compacted = await self.preview(request)
+        decider, decision = compacted.decider, compacted.decision
+        terms = decider.terms
+        room = terms.window_tokens and replace(terms, budget_tokens=terms.window_tokens)
+        if decision.placement is None:
+            return compacted
+        if room and decider.full_tokens > room.threshold_tokens:
+            return replace(compacted, notes=("summary request: full history over the window",))
+        full = Decision(None, 0, decider.full_tokens)
+        return replace(
+            self._render(request, compacted.stream, decider, full),
+            notes=("summary request: full history",),
+            is_remembered=False,
+            spare=decision,
+        )
+
+    async def harder(self, refused: Outgoing, overflow: Overflow) -> Outgoing | None:
+        """Make a cliff because the provider refused a prompt as too long; None if none helps."""
+        if overflow.limit_is_window and overflow.limit_tokens:
+            await self.store.set_window(self.upstream, refused.request.model, overflow.limit_tokens)
+        if self.settings.is_shadow:
+            return None
+        chosen = smaller(refused, overflow)
+        if chosen is None:
+            return None
+        if refused.is_remembered:
+            decider, decision = refused.decider, refused.decision
+            is_made_here = decision.placement is not None and decision.point == len(decider.history)
+            chosen = await self._replace(decider, chosen, refused if is_made_here else None)
+            refused.stream.cliffs += 0 if is_made_here else 1
+        return replace(
+            self._render(refused.request, refused.stream, refused.decider, chosen),
+            notes=refused.notes,
+            is_remembered=refused.is_remembered,
+        )
+
+    async def _decider(
+        self, request: Request, stream: Stream
+    ) -> tuple[Decider, Stored | None, Remembered | None]:
+        """Look up what is known of a request, and give what decides about it."""
         history = request.history
-        stream = self.streams.of(TENANT, history)
         points = history.points()
         found = await self.store.longest(TENANT, [history.chain[point] for point in points])
         remembered = found[1] if found else None
@@ -125,53 +148,12 @@ class Compactor:
             profile=self.rules,
             rate=rate,
             window_tokens=await self.store.window(self.upstream, request.model),
-            answer_tokens=request.answer_tokens,
+            # A count of tokens names no room: what its stream asked for last is asked for again.
+            answer_tokens=request.answer_tokens or stream.answer_tokens,
             is_strict=self.settings.is_strict,
         )
-        decider = Decider(history, terms)
         stored = Stored(points[found[0]], found[1].placement) if found else None
-        notes = self._differences(stream, stored, remembered, decider)
-        decision = await self._settle(decider, stored)
-        stream.cliffs += len(decision.placed)
-        if decision.placement is not None:
-            stream.cliffs = max(stream.cliffs, 1)
-        outgoing = self._render(request, stream, decider, decision)
-        return replace(outgoing, notes=(*notes, *self._over_budget(outgoing)))
-
-    async def harder(self, refused: Outgoing, overflow: Overflow) -> Outgoing | None:
-        """Make a cliff because the provider refused a prompt as too long; None if none helps."""
-        if overflow.limit_is_window and overflow.limit_tokens:
-            await self.store.set_window(self.upstream, refused.request.model, overflow.limit_tokens)
-        if self.settings.is_shadow:
-            return None
-        decider, decision = refused.decider, refused.decision
-        end, placement = len(decider.history), decision.placement
-        is_made_here = placement is not None and decision.point == end
-        chosen: Decision | None = None
-        rung = 0
-        # Rungs that the named sizes rule out are passed over: each try costs a round trip.
-        while (found := decider.replay(decision, rung=rung)) and found.placement:
-            chosen, rung = found, found.placement.rung + 1
-            if _fits(found, decision, overflow):
-                break
-        if chosen is None:
-            return None
-        chosen = await self._replace(decider, chosen, refused if is_made_here else None)
-        refused.stream.cliffs += 0 if is_made_here else 1
-        return replace(
-            self._render(refused.request, refused.stream, decider, chosen), notes=refused.notes
-        )
-
-    async def learn(self, outgoing: Outgoing, usage: Mapping[str, object]) -> None:
-        """Let an answer's usage move the tokens-per-byte rate of its model."""
-        reported = usage_prompt_tokens(usage)
-        if reported is None:
-            return
-        model = outgoing.request.model
-        rate = await self.store.rate(self.upstream, model) or DEFAULT_RATE
-        seen = calibrate(rate, size=outgoing.size, reported_tokens=reported)
-        if seen != rate:
-            await self.store.set_rate(self.upstream, model, seen)
+        return Decider(history, terms), stored, remembered
 
     def _budget_tokens(
         self, request: Request, stream: Stream, remembered: Remembered | None, rate: float
@@ -181,11 +163,7 @@ class Compactor:
             return self.settings.budget_tokens
         known = stream.budget_tokens or (remembered.budget_tokens if remembered else None)
         fixed_tokens = request.history.fixed.tokens(rate)
-        chosen = known or max(DEFAULT_BUDGET_TOKENS, math.ceil(FIXED_PARTS * fixed_tokens))
-        # A title request has a session's head but neither tools nor a turn: it fixes nothing.
-        if request.history.starts:
-            stream.budget_tokens = chosen
-        return chosen
+        return known or max(DEFAULT_BUDGET_TOKENS, math.ceil(FIXED_PARTS * fixed_tokens))
 
     def _differences(
         self, stream: Stream, stored: Stored | None, remembered: Remembered | None, decider: Decider
@@ -217,6 +195,11 @@ class Compactor:
                 return decision
             decision = decider.decide(stored)
         return decision
+
+    async def _cut(self, decider: Decider, decision: Decision) -> Decision:
+        """Make the cliff that an answer asked for, unless one was made just now or none helps."""
+        found = None if decision.placed else decider.replay(decision, rung=0)
+        return decision if found is None else await self._replace(decider, found, None)
 
     async def _replace(
         self, decider: Decider, chosen: Decision, refused: Outgoing | None
@@ -281,23 +264,3 @@ class Compactor:
             raise OverBudgetError(f"the prompt stays over the budget: {figures}")
         notice = f"over budget: {figures}"
         return (notice,) if outgoing.stream.say_once("over budget") else ()
-
-
-def figures_of(decider: Decider, decision: Decision) -> Figures:
-    """Measure what an outgoing prompt consists of."""
-    history, rate = decider.history, decider.terms.rate
-    cut = decision.placement.cut if decision.placement else history.head
-    fixed = (history.fixed + history.size(0, history.head)).tokens(rate)
-    recent = history.size(cut, len(history)).tokens(rate)
-    total = decision.size_tokens
-    budget = decider.terms.threshold_tokens
-    return Figures(*(round(x) for x in (total, budget, fixed, total - fixed - recent, recent)))
-
-
-def _fits(found: Decision, refused: Decision, overflow: Overflow) -> bool:
-    """Is a smaller prompt within the limit, as far as the provider named its sizes?"""
-    if not overflow.limit_tokens or not overflow.prompt_tokens:
-        return True
-    share = found.size_tokens / refused.size_tokens
-    room = overflow.limit_tokens - (overflow.output_tokens or 0)
-    return overflow.prompt_tokens * share <= room

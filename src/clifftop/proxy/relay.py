@@ -1,22 +1,21 @@
-"""Bytes through: bodies up, answers down as they come, and a tap that reads the usage on the way.
+"""Bytes through: bodies up, answers down as they come.
 
-What passes is never changed and never held back. Nothing here decides anything.
+What passes is never changed. An answer waits here only for its first content: until then it can
+still be replaced by a better one. What an answer says is `tap`'s, what to do about it `exchange`'s.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-import msgspec
 from aiohttp import ClientError, ClientResponse, StreamReader, web
 
+from clifftop.proxy.tap import Tap
 from clifftop.proxy.upstream import forwarded
 
 SLICE_BYTES = 256 * 1024
-TAP_BYTES = 4 << 20
-"""An event or a plain answer over this size has its usage unread."""
-
 OUR_HEADERS = ("x-clifftop-stream", "x-clifftop-cliffs", "x-clifftop-note")
 
 
@@ -55,6 +54,34 @@ async def read_ahead(stream: StreamReader, limit_bytes: int) -> bytes:
     return bytes(pieces)
 
 
+class Held(NamedTuple):
+    """The beginning of an answer. `is_broken`: it ended before there was any content."""
+
+    data: bytes
+    is_broken: bool = False
+
+
+async def hold(stream: StreamReader, tap: Tap, *, limit_s: float, limit_bytes: int) -> Held:
+    """Wait for the first content of an answer, but not for ever; the tap reads along.
+
+    A plain answer is waited for to its end: its client can use no half of it.
+    """
+    data = bytearray()
+    try:
+        async with asyncio.timeout(limit_s) as timer:
+            while len(data) < limit_bytes and not tap.has_content:
+                piece = await stream.readany()
+                if not piece:
+                    return Held(bytes(data), is_broken=tap.is_empty)
+                data += piece
+                tap.feed(piece)
+    except TimeoutError:
+        return Held(bytes(data), is_broken=not timer.expired())
+    except (ClientError, OSError):
+        return Held(bytes(data), is_broken=True)
+    return Held(bytes(data))
+
+
 async def sliced(data: bytes) -> AsyncIterator[memoryview]:
     """Give a body in slices: one write of many megabytes would hold up every other stream."""
     view = memoryview(data)
@@ -88,8 +115,8 @@ async def relay_answer(
 ) -> Relayed:
     """Pass an answer on, piece by piece as it comes; waits while the client reads slowly.
 
-    `start`: what was read of the body already. Where the upstream breaks off, so do we: a clean end
-    would tell the client that it has everything.
+    `start`: what was read of the body already, by the tap too. Where the upstream breaks off, so do
+    we: a clean end would tell the client that it has everything.
     """
     headers = forwarded(answer.raw_headers)
     for name in OUR_HEADERS:
@@ -102,8 +129,6 @@ async def relay_answer(
     piece, size = start, 0
     while True:
         if piece:
-            if tap is not None:
-                tap.feed(piece)
             try:
                 await response.write(piece)
             except ConnectionError:
@@ -117,114 +142,11 @@ async def relay_answer(
             return Relayed(response, is_whole=False, bytes_out=size)
         if not piece:
             return Relayed(response, is_whole=True, bytes_out=size)
+        if tap is not None:
+            tap.feed(piece)
 
 
 async def leave_absent(request: web.Request, response: web.StreamResponse) -> None:
     """Take out what aiohttp added to a relayed answer (`on_response_prepare`)."""
     for name in request.get(ABSENT, frozenset()):
         response.headers.popall(name, None)
-
-
-class Tap(Protocol):
-    """Reads along. Never raises, whatever passes."""
-
-    def feed(self, piece: bytes) -> None:
-        """Take the next bytes of the answer, cut anywhere."""
-        ...
-
-    def usage(self) -> dict[str, object]:
-        """Give the usage read so far; empty where there was none."""
-        ...
-
-
-def tap_for(headers: Mapping[str, str]) -> Tap | None:
-    """Choose the tap for an answer; None where its bytes cannot be read."""
-    if headers.get("Content-Encoding", "identity").strip().lower() != "identity":
-        return None
-    kind = headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    match kind:
-        case "text/event-stream":
-            return EventTap()
-        case "application/json":
-            return JsonTap()
-        case _:
-            return None
-
-
-class EventTap:
-    """Usage of a stream of server-sent events.
-
-    Anthropic names the prompt in `message_start`, the output in `message_delta`; others name both
-    in the latter, and zeros before. So figures merge, and a zero never covers one.
-    """
-
-    def __init__(self) -> None:
-        self._usage: dict[str, object] = {}
-        self._rest = bytearray()
-        self._data: list[bytes] = []
-        self._size = 0
-
-    def feed(self, piece: bytes) -> None:
-        """Take the next bytes of the stream."""
-        *lines, rest = piece.split(b"\n")
-        for line in lines:
-            self._keep(line)
-            self._line(bytes(self._rest))
-            self._rest.clear()
-        self._keep(rest)
-
-    def usage(self) -> dict[str, object]:
-        """Give the figures so far."""
-        return self._usage
-
-    def _keep(self, piece: bytes) -> None:
-        self._size += len(piece)
-        # One byte of what is too long, so that its line is not taken for the empty one.
-        self._rest += piece if self._size <= TAP_BYTES else piece[:1]
-
-    def _line(self, line: bytes) -> None:
-        line = line.removesuffix(b"\r")
-        if line.startswith(b"data:"):
-            self._data.append(line[5:])
-        elif not line:
-            if self._size <= TAP_BYTES:
-                self._event(b"\n".join(self._data))
-            self._data.clear()
-            self._size = 0
-
-    def _event(self, data: bytes) -> None:
-        if b'"usage"' not in data:
-            return
-        event = _object(data)
-        inner = event.get("message")
-        for holder in (event, inner if isinstance(inner, dict) else {}):
-            usage = holder.get("usage")
-            if isinstance(usage, dict):
-                self._usage |= {key: value for key, value in usage.items() if value}
-
-
-class JsonTap:
-    """Usage of an answer that is one JSON object."""
-
-    def __init__(self) -> None:
-        self._body = bytearray()
-        self._is_over = False
-
-    def feed(self, piece: bytes) -> None:
-        """Take the next bytes of the answer."""
-        self._is_over = self._is_over or len(self._body) + len(piece) > TAP_BYTES
-        if not self._is_over:
-            self._body += piece
-
-    def usage(self) -> dict[str, object]:
-        """Give the figures, once the answer is whole."""
-        usage = {} if self._is_over else _object(bytes(self._body)).get("usage")
-        return usage if isinstance(usage, dict) else {}
-
-
-def _object(data: bytes) -> dict[str, object]:
-    try:
-        value = msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}

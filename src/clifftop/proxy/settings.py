@@ -26,14 +26,16 @@ class Limits:
 
     `body_bytes`: larger requests are relayed as a stream, uncompacted. `error_bytes`: how much of
     an error answer is read before it is judged. `headers`, `header_bytes`: their number, and the
-    length of one. `streams`: conversations whose counters are kept. `stop_s`: patience with open
-    calls.
+    length of one. `hold_s`, `hold_bytes`: how long and how much of an answer waits for its first
+    content. `streams`: conversations whose counters are kept. `stop_s`: patience with open calls.
     """
 
     body_bytes: int = 64 * MIB
     error_bytes: int = MIB
     headers: int = 256
     header_bytes: int = 64 * 1024
+    hold_s: float = 15
+    hold_bytes: int = 64 * 1024
     streams: int = 10_000
     connect_s: float = 10
     stop_s: float = 5

@@ -18,12 +18,17 @@ ID_BYTES = 6
 class Stream:
     """The counters of one stream.
 
-    `budget_tokens`: fixed at the first request that has a turn; None before.
+    `budget_tokens`: fixed at the first request that has a turn; None before. `answer_tokens`: the
+    room that its last request asked for. `is_cut_due`: an answer told that its prompt was about too
+    long, so the next one gets a cliff. `kept_tokens`: what a server kept of a prompt that it cut.
     """
 
     id: str
     budget_tokens: int | None = None
+    answer_tokens: int = 0
     cliffs: int = 0
+    is_cut_due: bool = False
+    kept_tokens: int | None = None
     said: set[str] = field(default_factory=set)
 
     def say_once(self, kind: str) -> bool:
@@ -42,11 +47,16 @@ class Streams:
             max_entries, max_entries << 10, lambda key: 512 + len(key[0])
         )
 
+    def __len__(self) -> int:
+        return len(self._streams)
+
     def of(self, tenant: str, history: History) -> Stream:
         """Give the record of a history's stream, a new one if need be."""
-        head = history.chain[history.head]
-        stream = self._streams.get((tenant, head))
-        if stream is None:
-            stream = Stream(id=head[:ID_BYTES].hex())
-            self._streams.set((tenant, head), stream)
+        stream = self.seen(tenant, history)
+        self._streams.set((tenant, history.chain[history.head]), stream)
         return stream
+
+    def seen(self, tenant: str, history: History) -> Stream:
+        """Give the record of a history's stream; an empty one that is not kept if there is none."""
+        head = history.chain[history.head]
+        return self._streams.get((tenant, head)) or Stream(id=head[:ID_BYTES].hex())

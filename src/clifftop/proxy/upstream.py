@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 from urllib.parse import unquote
 
-from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
+from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector, TraceConfig
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -20,7 +21,8 @@ from clifftop.proxy.settings import Limits
 UpstreamName = Literal["anthropic", "openai", "gemini"]
 
 MESSAGES = "/v1/messages"
-"""The one path whose requests are read."""
+COUNT_TOKENS = "/v1/messages/count_tokens"
+"""The two paths whose requests are read."""
 
 ANTHROPIC_PATHS = re.compile(r"/v1/(?:messages(?:/(?:count_tokens|batches(?:/.*)?))?|complete)")
 GEMINI_PATHS = re.compile(r"/(?:upload/)?v1(?:alpha|beta)[0-9]*(?:/.*)?|/v1/models/[^/]+:[a-zA-Z]+")
@@ -109,6 +111,26 @@ def request_headers(raw: Iterable[tuple[bytes, bytes]]) -> CIMultiDict[str]:
     )
 
 
+@dataclass(slots=True, kw_only=True)
+class Connection:
+    """What a request travels on. `is_reused`: it carried another one before."""
+
+    is_reused: bool = False
+
+
+def _trace() -> TraceConfig:
+    async def reuse(session: ClientSession, context: Any, params: Any) -> None:  # noqa: ARG001
+        context.trace_request_ctx.is_reused = True
+
+    async def create(session: ClientSession, context: Any, params: Any) -> None:  # noqa: ARG001
+        context.trace_request_ctx.is_reused = False
+
+    trace = TraceConfig()
+    trace.on_connection_reuseconn.append(reuse)
+    trace.on_connection_create_start.append(create)
+    return trace
+
+
 def make_session(limits: Limits) -> ClientSession:
     """Make the session for all upstreams. Each value differs from aiohttp's default on purpose."""
     return ClientSession(
@@ -118,6 +140,7 @@ def make_session(limits: Limits) -> ClientSession:
         cookie_jar=DummyCookieJar(),
         # Models think for many minutes before the first byte, so only connecting has a limit.
         timeout=ClientTimeout(total=None, sock_connect=limits.connect_s, sock_read=None),
+        trace_configs=[_trace()],
         auto_decompress=False,
         # Else aiohttp introduces itself, and asks for encodings that the client cannot read.
         skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
