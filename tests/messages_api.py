@@ -738,10 +738,10 @@ def spelled_out(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     spelled = {key: spelled_out(inner) for key, inner in value.items()}
-    if spelled.get("type", "tool_result") == "tool_result" and isinstance(
-        spelled.get("content"), str
-    ):
-        spelled["content"] = [{"type": "text", "text": spelled["content"]}]
+    holds_blocks = spelled.get("type") in (None, "tool_result", "content")
+    for key in ("system", "content"):
+        if holds_blocks and isinstance(spelled.get(key), str):
+            spelled[key] = [{"type": "text", "text": spelled[key]}]
     return spelled
 
 

