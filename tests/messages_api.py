@@ -92,6 +92,10 @@ SDK_GAPS = (
         "unknown block kinds",
         "the API grows kinds that an older SDK has no type for; a proxy relays",
     ),
+    (
+        "results of server tools whose content is an object (their errors)",
+        "pydantic may take the object for the iterable of blocks that the union allows as well",
+    ),
 )
 
 
@@ -714,7 +718,12 @@ def without_gaps(body: Body) -> Body:
         if not isinstance(content, list):
             return content
         kinds = sdk_kinds()
-        return [b for b in content if not isinstance(b, dict) or b.get("type") in kinds]
+        return [
+            b
+            for b in content
+            if not isinstance(b, dict)
+            or (b.get("type") in kinds and not isinstance(b.get("content"), dict))
+        ]
 
     messages = body.get("messages")
     if not isinstance(messages, list):
