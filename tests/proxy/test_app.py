@@ -14,9 +14,10 @@ import pytest
 from aiohttp import ServerDisconnectedError, web
 
 from clifftop import __version__
-from clifftop.memory.base import InProcessStore
+from clifftop.memory.base import InProcessStore, Remembered
 from clifftop.proxy.app import start_proxy
 from clifftop.proxy.settings import Limits, ProxySettings
+from tests.promises import items_of
 from tests.proxy.scripted import GOOD, Upstream, a_client, raw_exchange, request_body, wired
 
 BUDGET = 8_000
@@ -79,6 +80,52 @@ async def test_a_broken_store_does_not_stop_the_client() -> None:
         answer = await wire.send(request_body(12))
         assert wire.upstream.bodies == [request_body(12)]
         assert (answer.status, answer.header(NOTE)) == (200, "passed-through (OSError)")
+
+
+class FailingStore(InProcessStore):
+    """Works until it is told to fail."""
+
+    is_failing = False
+
+    async def longest(self, tenant: str, links: Sequence[bytes]) -> tuple[int, Remembered] | None:
+        if self.is_failing:
+            raise OSError
+        return await super().longest(tenant, links)
+
+
+async def test_a_stream_with_a_cliff_stays_on_it_when_something_fails() -> None:
+    store = FailingStore()
+    async with wired(budget_tokens=BUDGET, store=store) as wire:
+        await wire.send(request_body(12))
+        store.is_failing = True
+        answer = await wire.send(request_body(13))
+        assert answer.header(NOTE) == "last good plan (OSError)"
+        before, after = (items_of(body) for body in wire.upstream.bodies)
+        assert after[: len(before)] == before
+        assert (wire.proxy.stats.resumed, wire.proxy.stats.passed_through) == (1, 0)
+
+
+@pytest.mark.parametrize("window_tokens", [None, 12_000])
+async def test_bytes_over_a_known_window_are_never_a_silent_giant_bill(
+    window_tokens: int | None,
+) -> None:
+    store = FailingStore()
+    if window_tokens:
+        await store.set_window("anthropic", "claude-opus-5-5", window_tokens)
+    async with wired(budget_tokens=BUDGET, store=store) as wire:
+        await wire.send(request_body(12))
+        store.is_failing = True
+        edited = request_body(12).replace(b"Step 1:", b"Step one:")  # the last plan does not fit
+        answer = await wire.send(edited)
+        if window_tokens is None:
+            assert wire.upstream.bodies[1:] == [edited]
+            assert answer.header(NOTE) == "passed-through (OSError)"
+        else:
+            assert wire.upstream.bodies[1:] == []
+            assert (answer.status, json.loads(answer.body)["error"]["type"]) == (
+                529,
+                "overloaded_error",
+            )
 
 
 async def test_failing_to_learn_does_not_stop_the_answer() -> None:

@@ -15,7 +15,12 @@ from clifftop.proxy.upstream import UpstreamName
 
 OWN_PATHS = "/_clifftop/"
 
-KINDS = {400: "invalid_request_error", 404: "not_found_error", 426: "invalid_request_error"}
+KINDS = {
+    400: "invalid_request_error",
+    404: "not_found_error",
+    426: "invalid_request_error",
+    529: "overloaded_error",
+}
 GEMINI_KINDS = {400: "INVALID_ARGUMENT", 404: "NOT_FOUND", 426: "FAILED_PRECONDITION"}
 
 

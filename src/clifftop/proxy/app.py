@@ -134,6 +134,27 @@ class Proxy:
         except OverBudgetError as error:
             self.stats.refused += 1
             return refuse(call, 400, f"clifftop --strict: {error}")
+        return await self._fail_open(call) if call.failure else None
+
+    async def _fail_open(self, call: Call) -> web.StreamResponse | None:
+        """Something failed in us: the stream's last good plan, else the client's own bytes.
+
+        Bytes that are known to exceed the window would cost a long upload and be refused: then an
+        error that clients try again on.
+        """
+        failure, turn = call.failure, call.turn
+        if turn is not None:
+            call.outgoing = await self._guarded(call, self.compactor.resume(turn))
+        if call.outgoing is not None:
+            self.stats.resumed += 1
+            call.notes.append(f"last good plan ({failure})")
+            return None
+        if turn is not None and await self._guarded(call, self.compactor.is_over_window(turn)):
+            return refuse(
+                call, 529, f"clifftop: {failure}, and the full history exceeds the window"
+            )
+        self.stats.passed_through += 1
+        call.notes.append(f"passed-through ({failure})")
         return None
 
     async def _prepare(self, call: Call, body: bytes) -> Outgoing | None:
@@ -156,6 +177,7 @@ class Proxy:
                 self.stats.summaries += 1
                 outgoing = await self.compactor.prepare_summary(request)
             case "turn":
+                call.turn = request
                 outgoing = await self.compactor.prepare(request)
                 self.stats.cliffs += len(outgoing.decision.placed)
                 is_over = outgoing.decision.size_tokens > outgoing.decider.terms.threshold_tokens
@@ -185,8 +207,7 @@ class Proxy:
     def _note_failure(self, call: Call, error: Exception) -> None:
         name = type(error).__name__
         if call.status == 0 and call.outgoing is None:
-            self.stats.passed_through += 1
-            call.notes.append(f"passed-through ({name})")
+            call.failure = call.failure or name
         # Never the message: it may quote the request. Where it was raised tells enough.
         trace = error.__traceback__
         while trace is not None and trace.tb_next is not None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from clifftop.dialects.anthropic import Purpose
+from clifftop.dialects.base import Request
 from clifftop.proxy.outgoing import Outgoing
 from clifftop.proxy.summary import Counts
 from clifftop.proxy.upstream import COUNT_TOKENS, MESSAGES, Target, UpstreamName
@@ -31,11 +32,12 @@ log = logging.getLogger("clifftop.proxy")
 class Stats:
     """Counters since the start.
 
-    `compacted`: requests sent with a block; `passed_through`: sent as they came because something
-    failed in us; `failures`: all that failed in us; `too_large`: not read for their size;
-    `refused`: by strict mode; `broken`: answers that did not reach their end; `retries`: sent again
-    because a kept connection was dead; `side_calls`, `summaries`, `counted`: requests that open no
-    stream; `late_overflows`: answers that stood, but told that their prompt was about too long.
+    `compacted`: requests sent with a block; `failures`: all that failed in us; then `resumed`: sent
+    by the stream's last good plan, `passed_through`: sent as they came; `too_large`: not read for
+    their size; `refused`: by strict mode; `broken`: answers that did not reach their end; `retries`:
+    sent again because a kept connection was dead; `side_calls`, `summaries`, `counted`: requests
+    that open no stream; `late_overflows`: answers that stood, but told that their prompt was too
+    long.
     """
 
     requests: int = 0
@@ -49,6 +51,7 @@ class Stats:
     replays: int = 0
     upstream_errors: int = 0
     broken: int = 0
+    resumed: int = 0
     retries: int = 0
     side_calls: int = 0
     summaries: int = 0
@@ -63,6 +66,7 @@ class Call:
 
     `data`: what was read of its body, None where nothing was; `is_whole`: nothing follows that.
     `outgoing`: None where `data` goes upstream. `counted`: what a count of tokens is for.
+    `turn`: the request, once it was read as one of a session. `failure`: the error that stopped us.
     `overflow`: its kind, where the answer stood all the same. `status` is 0 until there is one.
     """
 
@@ -75,6 +79,8 @@ class Call:
     counted: Outgoing | None = None
     purpose: Purpose | None = None
     notes: list[str] = field(default_factory=list)
+    turn: Request | None = None
+    failure: str = ""
     replays: int = 0
     retries: int = 0
     usage: Mapping[str, object] = field(default_factory=dict)

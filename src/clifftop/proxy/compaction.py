@@ -20,7 +20,7 @@ from clifftop.errors import OverBudgetError
 from clifftop.memory.base import Remembered, Store
 from clifftop.proxy.outgoing import Outgoing, figures_of, smaller
 from clifftop.proxy.settings import ProxySettings
-from clifftop.proxy.streams import Stream, Streams
+from clifftop.proxy.streams import Last, Stream, Streams
 
 TENANT = "local"
 """The only tenant while there are no client keys."""
@@ -81,7 +81,37 @@ class Compactor:
         if decision.placement is not None:
             stream.cliffs = max(stream.cliffs, 1)
         outgoing = self._render(request, stream, decider, decision)
+        if decision.placement is not None:
+            stream.last = Last(
+                stored=Stored(decision.point, decision.placement),
+                link=request.history.chain[decision.point],
+                terms=decider.terms,
+            )
         return replace(outgoing, notes=(*notes, *self._over_budget(outgoing)))
+
+    async def resume(self, request: Request) -> Outgoing | None:
+        """Apply its stream's last good plan to a request that could not be decided.
+
+        None where there is no such plan, or it does not fit. Asks no store.
+        """
+        stream = self.streams.seen(TENANT, request.history)
+        last, history = stream.last, request.history
+        if last is None or len(history) < last.stored.point:
+            return None
+        decider = Decider(history, last.terms)
+        if history.chain[last.stored.point] != last.link or not decider.is_usable(last.stored):
+            return None
+        point, placement = last.stored
+        size_tokens = decider.size_tokens(placement, len(history))
+        return self._render(request, stream, decider, Decision(placement, point, size_tokens))
+
+    async def is_over_window(self, request: Request) -> bool:
+        """Would the client's own bytes exceed the window that its stream last knew?"""
+        last = self.streams.seen(TENANT, request.history).last
+        window = last.terms.window_tokens if last else None
+        if last is None or window is None:
+            return False
+        return Decider(request.history, last.terms).full_tokens > window
 
     async def preview(self, request: Request) -> Outgoing:
         """Decide what would go upstream. Remembers nothing: no stream, no placement."""

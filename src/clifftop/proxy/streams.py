@@ -8,10 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from clifftop.core.decide import Stored, Terms
 from clifftop.core.turns import History
 from clifftop.memory.base import Lru
 
 ID_BYTES = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Last:
+    """The last good plan of a stream: its cliff, the chain's link there, the terms it had."""
+
+    stored: Stored
+    link: bytes
+    terms: Terms
 
 
 @dataclass(slots=True, kw_only=True)
@@ -21,6 +31,7 @@ class Stream:
     `budget_tokens`: fixed at the first request that has a turn; None before. `answer_tokens`: the
     room that its last request asked for. `is_cut_due`: an answer told that its prompt was about too
     long, so the next one gets a cliff. `kept_tokens`: what a server kept of a prompt that it cut.
+    `last`: what to send by if deciding fails.
     """
 
     id: str
@@ -29,6 +40,7 @@ class Stream:
     cliffs: int = 0
     is_cut_due: bool = False
     kept_tokens: int | None = None
+    last: Last | None = None
     said: set[str] = field(default_factory=set)
 
     def say_once(self, kind: str) -> bool:
