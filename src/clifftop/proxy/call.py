@@ -34,10 +34,10 @@ class Stats:
 
     `compacted`: requests sent with a block; `failures`: all that failed in us; then `resumed`: sent
     by the stream's last good plan, `passed_through`: sent as they came; `too_large`: not read for
-    their size; `refused`: by strict mode; `broken`: answers that did not reach their end; `retries`:
-    sent again because a kept connection was dead; `side_calls`, `summaries`, `counted`: requests
-    that open no stream; `late_overflows`: answers that stood, but told that their prompt was too
-    long.
+    their size; `refused`: by strict mode; `broken`: answers that did not reach their end;
+    `retries`: sent again because a kept connection was dead; `side_calls`, `summaries`, `counted`:
+    requests that open no stream; `late_overflows`: answers that stood, but told that their prompt
+    was too long.
     """
 
     requests: int = 0
