@@ -32,7 +32,8 @@ class Compaction(NamedTuple):
 def compact(turns: Sequence[Sequence[Item]], *, profile: Profile, rung: int = 0) -> Compaction:
     """Compact a live session.
 
-    `turns` holds original turns only, never an earlier block: a cliff is flat.
+    `turns` holds original turns only, never an earlier block: a cliff is flat. `block` makes the
+    same excerpts turn by turn, so that a long history is measured without being rendered again.
 
     Source: paper, Algorithm 1, lines 1-14.
     """
