@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 import click
 
-from clifftop.cli.options import Budget, compaction_options, profile_of
+from clifftop.cli.options import budget_option, compaction_options, profile_of
 from clifftop.core.decide import Decider, Decision, Terms
 from clifftop.core.plan import Keep, Plan, check
 from clifftop.core.policy import DEFAULT_BUDGET_TOKENS
@@ -21,14 +21,7 @@ PREVIEW_CHARS = 72
 
 @click.command("compact")
 @click.argument("file", type=click.File("rb"))
-@click.option(
-    "--budget",
-    type=Budget(),
-    default=DEFAULT_BUDGET_TOKENS,
-    show_default=True,
-    envvar="CLIFFTOP_BUDGET",
-    help="Size of the whole prompt at which a cliff is made: 16k, 45K, 200000, 1m.",
-)
+@budget_option(DEFAULT_BUDGET_TOKENS)
 @click.option("--dialect", type=click.Choice(["auto", *DIALECT_NAMES]), default="auto")
 @click.option("--force", is_flag=True, help="Make a cliff even below the budget.")
 @click.option("--diff", "shows_diff", is_flag=True, help="Show what went instead of the request.")

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import click
 
-from clifftop.cli.options import Budget, compaction_options, profile_of
+from clifftop.cli.options import budget_option, compaction_options, profile_of
 from clifftop.core.profile import Profile
 from clifftop.demo.draw import make_drawing
 from clifftop.demo.run import DEFAULT_BUDGET_TOKENS, DEFAULT_SEED, run_demo
@@ -21,14 +21,7 @@ PAUSE_S = 0.1
 
 
 @click.command("demo")
-@click.option(
-    "--budget",
-    type=Budget(),
-    default=DEFAULT_BUDGET_TOKENS,
-    show_default=True,
-    envvar="CLIFFTOP_BUDGET",
-    help="Size of the whole prompt at which a cliff is made: 16k, 45K, 200000, 1m.",
-)
+@budget_option(DEFAULT_BUDGET_TOKENS)
 @click.option("--seed", type=int, default=DEFAULT_SEED, show_default=True, help="Of the session.")
 @click.option("--json", "as_json", is_flag=True, help="Write the figures to stdout as JSON.")
 @compaction_options

@@ -35,6 +35,22 @@ class Budget(click.ParamType[int]):
             self.fail(str(error), param, ctx)
 
 
+BUDGET_HELP = "Size of the whole prompt at which a cliff is made: 16k, 45K, 200000, 1m."
+AUTOMATIC = " [default: 45k, or 2.5 times the fixed part of a stream if that is more]"
+
+
+def budget_option(default: int | None = None) -> Callable[[Command], Command]:
+    """Make the `--budget` option; without a default each stream's is chosen from its requests."""
+    return click.option(
+        "--budget",
+        type=Budget(),
+        default=default,
+        show_default=default is not None,
+        envvar="CLIFFTOP_BUDGET",
+        help=BUDGET_HELP + (AUTOMATIC if default is None else ""),
+    )
+
+
 def compaction_options(command: Command) -> Command:
     """Add the options that choose how to compact."""
     for option in reversed(

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 import click
 
-from clifftop.cli.options import Budget, compaction_options
+from clifftop.cli.options import budget_option, compaction_options
 from clifftop.errors import SettingsError
 from clifftop.proxy.clients import (
     BASE_URL,
@@ -45,13 +45,7 @@ NOT_FOUND, NOT_RUNNABLE = 127, 126
     "run", context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False}
 )
 @click.argument("cmd", metavar="-- CMD ...", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.option(
-    "--budget",
-    type=Budget(),
-    envvar="CLIFFTOP_BUDGET",
-    help="Size of the whole prompt at which a cliff is made: 16k, 45K, 200000, 1m. "
-    "[default: 45k, or 2.5 times the fixed part of a stream if that is more]",
-)
+@budget_option()
 @click.option(
     "--upstream",
     envvar="CLIFFTOP_UPSTREAM",

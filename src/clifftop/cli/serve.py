@@ -12,7 +12,7 @@ from ipaddress import ip_address
 import click
 
 from clifftop import __version__
-from clifftop.cli.options import Budget, compaction_options, profile_of
+from clifftop.cli.options import budget_option, compaction_options, profile_of
 from clifftop.errors import SettingsError
 from clifftop.memory.base import Store
 from clifftop.memory.files import default_state_path
@@ -31,13 +31,7 @@ from clifftop.proxy.settings import ProxySettings
     envvar="CLIFFTOP_PORT",
     help="0 picks a free one.",
 )
-@click.option(
-    "--budget",
-    type=Budget(),
-    envvar="CLIFFTOP_BUDGET",
-    help="Size of the whole prompt at which a cliff is made: 16k, 45K, 200000, 1m. "
-    "[default: 45k, or 2.5 times the fixed part of a stream if that is more]",
-)
+@budget_option()
 @click.option(
     "--anthropic-upstream",
     default="https://api.anthropic.com",
