@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,9 +20,7 @@ Span = tuple[int, int]
 _raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _raw_array = msgspec.json.Decoder(list[msgspec.Raw])
 _any = msgspec.json.Decoder()
-_scan_value: Callable[[str, int], tuple[Any, int]] = json.scanner.make_scanner(  # type: ignore[attr-defined]
-    json.JSONDecoder()
-)
+_scan_value = json.JSONDecoder().raw_decode
 
 _SPACE = re.compile(rb"[ \t\n\r]*")
 _KEY = re.compile(rb'[ \t\n\r]*"(?:[^"\\]|\\.)*"[ \t\n\r]*:[ \t\n\r]*', re.DOTALL)
@@ -146,8 +144,6 @@ def _locate_slowly(body: bytes, key: str) -> Layout:
         raise RequestError(f"the body is not UTF-8 at byte {error.start}") from error
     except RecursionError as error:
         raise RequestError("the body is nested too deeply") from error
-    except StopIteration as error:
-        raise RequestError(f"the body is no JSON at character {error.value}") from error
     except json.JSONDecodeError as error:
         raise RequestError(f"the body is no JSON: {error}") from error
     if items is None:
